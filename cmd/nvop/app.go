@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+
+	"nvop/cmd/nvop/internal/render"
+	"nvop/nvmeioctl"
+)
+
+// streams are the process's three files, so that tests can give their own.
+type streams struct {
+	in  io.Reader
+	out io.Writer
+	err io.Writer
+}
+
+// app is what every command is given.
+type app struct {
+	streams
+	format render.Format
+	// journalPath is --journal as given; empty means the default place.
+	journalPath string
+	clock       nvmeioctl.Clock
+	getenv      func(string) string
+}
+
+// print renders a command's one result on standard output.
+func (a *app) print(v render.Texter) error { return render.Write(a.out, a.format, v) }
+
+// note writes a remark to standard error, where it cannot get into a document.
+func (a *app) note(format string, args ...any) { fmt.Fprintf(a.err, "nvop: "+format+"\n", args...) }
+
+// terminal says that w is one, and so that progress may be drawn on it.
+func terminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// grammar is the whole command line.
+type grammar struct {
+	Output  string `short:"o" enum:"table,json" default:"table" help:"Show the result as a table or as one JSON document." placeholder:"table|json"`
+	Journal string `help:"Journal file (default: /var/lib/nvop/journal.db for root, else $XDG_STATE_HOME/nvop/journal.db)." placeholder:"FILE"`
+
+	Version versionCmd `cmd:"" help:"Print the version." group:"other"`
+}
+
+// exitNow carries kong's wish to end (after --help) out of the parser.
+type exitNow struct{ code int }
+
+// run is the whole program: it never exits the process, so tests can call it.
+func run(ctx context.Context, args []string, s streams, getenv func(string) string) (code int) {
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case exitNow:
+			code = e.code
+		default:
+			panic(e)
+		}
+	}()
+	a := &app{streams: s, clock: nvmeioctl.NewSystemClock(), getenv: getenv}
+	a.format = wantedFormat(args)
+	g := &grammar{}
+	parser, err := newParser(g, s)
+	if err != nil {
+		return a.fail(fmt.Errorf("command line grammar: %w", err))
+	}
+	kctx, err := parser.Parse(args)
+	if err != nil {
+		if coded, ok := errors.AsType[*codedError](err); ok {
+			return a.fail(coded)
+		}
+		return a.fail(&codedError{exitUsage, err})
+	}
+	a.format, a.journalPath = render.Format(g.Output), g.Journal
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	if err := kctx.Run(a); err != nil {
+		return a.fail(err)
+	}
+	return exitOK
+}
+
+func newParser(g *grammar, s streams) (*kong.Kong, error) {
+	return kong.New(g,
+		kong.Name("nvop"),
+		kong.Description("Reconfigure, wear and audit NVMe drives through raw NVMe commands.\n\n"+
+			"A drive is /dev/nvme0, /dev/nvme0n1, /dev/ng0n1, sim:FILE (a simulated drive kept in a file) or sim:PROFILE (one that lives as long as the command); soak also takes file:PATH."),
+		kong.Writers(s.out, s.err),
+		kong.Exit(func(code int) { panic(exitNow{code}) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "know", Title: "Know a drive"},
+			{Key: "shape", Title: "Shape a drive"},
+			{Key: "wear", Title: "Wear a drive"},
+			{Key: "other", Title: "Other"},
+		}),
+	)
+}
+
+// wantedFormat looks for -o json before the command line is parsed, so that a
+// usage error too is a JSON document when JSON was asked for.
+func wantedFormat(args []string) render.Format {
+	for i, arg := range args {
+		switch {
+		case arg == "--":
+			return render.Table
+		case arg == "-ojson", arg == "-o=json", arg == "--output=json":
+			return render.JSON
+		case (arg == "-o" || arg == "--output") && i+1 < len(args) && args[i+1] == "json":
+			return render.JSON
+		}
+	}
+	return render.Table
+}
+
+// failure is the document printed instead of a result.
+type failure struct {
+	Schema   string `json:"schema"`
+	Error    string `json:"error"`
+	ExitCode int    `json:"exit_code"`
+}
+
+func (failure) Text(*render.Page) {}
+
+// reported is an error whose result has been printed already: the document is
+// on standard output, only the line and the code are still due.
+type reported struct{ error }
+
+func (e reported) Unwrap() error { return e.error }
+
+// fail prints one line about err, as JSON too where that was asked for, and
+// returns the exit code.
+func (a *app) fail(err error) int {
+	code := exitCode(err)
+	line := strings.Join(strings.Fields(err.Error()), " ")
+	if _, done := errors.AsType[reported](err); a.format == render.JSON && !done {
+		if werr := render.Write(a.out, render.JSON, failure{"nvop.error/1", line, code}); werr != nil {
+			line += "; and the error document could not be written: " + werr.Error()
+		}
+	}
+	if code == exitUsage {
+		line += " (nvop --help lists the commands)"
+	}
+	fmt.Fprintln(a.err, "nvop: "+line)
+	return code
+}

@@ -1,0 +1,106 @@
+package txn
+
+import (
+	"errors"
+	"fmt"
+
+	"nvop/nvmeioctl"
+)
+
+// PartlyDoneError says that a transaction stopped between its first command
+// and its end. The drive is in the state named; the transaction can go on or
+// be undone.
+type PartlyDoneError struct {
+	// ID is the transaction.
+	ID string
+	// Step is the step at which it stopped.
+	Step Step
+	// Direction is which way the step was taken.
+	Direction Direction
+	// Drive says what state the drive is in, for people.
+	Drive string
+	// Err is why it stopped.
+	Err error
+}
+
+func (e *PartlyDoneError) Error() string {
+	what := "stopped"
+	if e.Direction == Backward {
+		what = "stopped rolling back"
+	}
+	s := fmt.Sprintf("transaction %s %s at step %d (%s): %v", e.ID, what, e.Step.Index+1, e.Step.Title, e.Err)
+	if e.Drive != "" {
+		s += "; " + e.Drive
+	}
+	if e.Direction == Backward {
+		return s + fmt.Sprintf("; go on with: nvop rollback %s", e.ID)
+	}
+	return s + fmt.Sprintf("; go on with: nvop resume %s; or undo with: nvop rollback %s", e.ID, e.ID)
+}
+
+func (e *PartlyDoneError) Unwrap() error { return e.Err }
+
+// ExitCode is the process's exit code for this error.
+func (e *PartlyDoneError) ExitCode() int { return 7 }
+
+// RolledBackError says that the drive refused a step and that what had been
+// done before was undone: the drive has its old geometry.
+type RolledBackError struct {
+	ID   string
+	Step Step
+	// Drive says what state the drive is in, for people.
+	Drive string
+	// Err is what the drive answered.
+	Err error
+}
+
+func (e *RolledBackError) Error() string {
+	return fmt.Sprintf("step %d (%s): %v; %s", e.Step.Index+1, e.Step.Title, e.Err, e.Drive)
+}
+
+func (e *RolledBackError) Unwrap() error { return e.Err }
+
+// ExitCode is the process's exit code for this error: the cause's, or 6.
+func (e *RolledBackError) ExitCode() int {
+	if code, ok := exitCode(e.Err); ok {
+		return code
+	}
+	return 6
+}
+
+// CancelledError says that the context was cancelled before anything was sent.
+type CancelledError struct{ Err error }
+
+func (e *CancelledError) Error() string { return "interrupted before anything was changed" }
+
+func (e *CancelledError) Unwrap() error { return e.Err }
+
+// ExitCode is the process's exit code for this error.
+func (e *CancelledError) ExitCode() int { return 130 }
+
+func exitCode(err error) (int, bool) {
+	if coder, ok := errors.AsType[interface {
+		error
+		ExitCode() int
+	}](err); ok {
+		return coder.ExitCode(), true
+	}
+	return 0, false
+}
+
+// refusedByDrive says that the controller answered with an error status, so
+// that the command is known not to have been carried out.
+func refusedByDrive(err error) bool {
+	code, ok := exitCode(err)
+	return ok && code == 6 && !indeterminate(err)
+}
+
+// refusedByUs says that a safety check stopped the command before it was sent.
+func refusedByUs(err error) bool {
+	_, ok := errors.AsType[*nvmeioctl.RefusedError](err)
+	return ok
+}
+
+func indeterminate(err error) bool {
+	return errors.Is(err, nvmeioctl.ErrIndeterminate) || errors.Is(err, nvmeioctl.ErrDeviceGone)
+}

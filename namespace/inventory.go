@@ -1,0 +1,165 @@
+package namespace
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"nvop/nvmeioctl"
+)
+
+// Inventory is what a drive was found to be: plain data that can be stored,
+// compared and planned from.
+type Inventory struct {
+	Schema string `json:"schema"`
+	// TakenAt is when it was read, on the drive's clock, UTC.
+	TakenAt  time.Time          `json:"taken_at"`
+	Address  string             `json:"address"`
+	Identity nvmeioctl.Identity `json:"identity"`
+	// Transport is "pcie", "sim", "tcp", ... as the caller found it.
+	Transport  string     `json:"transport"`
+	Controller Controller `json:"controller"`
+	// Formats are the LBA formats a new namespace can have.
+	Formats []LBAFormat `json:"formats"`
+	// Namespaces are all allocated namespaces, by NSID.
+	Namespaces []Namespace `json:"namespaces"`
+	Health     *Health     `json:"health,omitempty"`
+	Firmware   *Firmware   `json:"firmware,omitempty"`
+	// Problems are what could not be read, and why. They do not stop the
+	// inventory; a plan that needs what is missing refuses.
+	Problems []Problem `json:"problems,omitempty"`
+}
+
+// Controller is the part of Identify Controller that planning needs.
+type Controller struct {
+	FirmwareRevision string `json:"firmware_revision"`
+	// Version is the NVMe version, "1.4.0".
+	Version string `json:"version"`
+	// NamespaceManagement, FormatNVM, SecurityCommands: OACS bits 3, 1, 0.
+	NamespaceManagement bool `json:"namespace_management"`
+	FormatNVM           bool `json:"format_nvm"`
+	SecurityCommands    bool `json:"security_commands"`
+	// MultiController: CMIC bit 1, more than one controller in the subsystem.
+	MultiController bool `json:"multi_controller"`
+	// FormatAllNamespaces: FNA bit 0, a format changes all namespaces.
+	FormatAllNamespaces bool `json:"format_all_namespaces"`
+	// EraseAllNamespaces: FNA bit 1, a secure erase erases all namespaces.
+	EraseAllNamespaces bool `json:"erase_all_namespaces"`
+	// CryptographicErase: FNA bit 2.
+	CryptographicErase bool `json:"cryptographic_erase"`
+	// NoBroadcastFormat: FNA bit 3, NSID 0xFFFFFFFF is not accepted by Format.
+	NoBroadcastFormat bool `json:"no_broadcast_format"`
+	// MaxNSID is the largest NSID (NN); it may be 0xFFFFFFFE.
+	MaxNSID uint32 `json:"max_nsid"`
+	// MaxNamespaces is how many namespaces there may be (MNAN); 0 means MaxNSID.
+	MaxNamespaces uint32 `json:"max_namespaces"`
+	// TotalBytes is TNVMCAP; 0 means the drive reports none.
+	TotalBytes uint64 `json:"total_capacity_bytes"`
+	// UnallocatedBytes is UNVMCAP.
+	UnallocatedBytes uint64 `json:"unallocated_capacity_bytes"`
+	// ExtendedFormats: CTRATT bit 15, more than 16 LBA formats can be used.
+	ExtendedFormats bool `json:"extended_lba_formats"`
+	// SanitizeInProgress is from the sanitize status log where there is one.
+	SanitizeInProgress bool `json:"sanitize_in_progress"`
+}
+
+// LBAFormat is one way to format a namespace. Index means nothing across
+// drives: choose by DataBytes and MetadataBytes.
+type LBAFormat struct {
+	Index         uint8  `json:"index"`
+	DataBytes     uint32 `json:"data_bytes"`
+	MetadataBytes uint32 `json:"metadata_bytes"`
+	// RelativePerformance: 0 best to 3 degraded.
+	RelativePerformance uint8 `json:"relative_performance"`
+	// SizeGranularityBytes and CapacityGranularityBytes are from the namespace
+	// granularity list; 0 means not reported.
+	SizeGranularityBytes     uint64 `json:"size_granularity_bytes"`
+	CapacityGranularityBytes uint64 `json:"capacity_granularity_bytes"`
+}
+
+// Namespace is one allocated namespace.
+type Namespace struct {
+	NSID uint32 `json:"nsid"`
+	// SizeBlocks, CapacityBlocks and UsedBlocks are NSZE, NCAP and NUSE in
+	// logical blocks; NUSE is shown as reported and decides nothing.
+	SizeBlocks     uint64    `json:"size_blocks"`
+	CapacityBlocks uint64    `json:"capacity_blocks"`
+	UsedBlocks     uint64    `json:"used_blocks"`
+	Format         LBAFormat `json:"format"`
+	// FLBAS is the raw byte: format index and bit 4, metadata with the data.
+	FLBAS uint8 `json:"flbas"`
+	// Protection is DPS: bits 2:0 the type, bit 3 first bytes.
+	Protection uint8 `json:"protection"`
+	// NMIC bit 0: may be attached to more than one controller.
+	NMIC     uint8  `json:"nmic"`
+	NVMSetID uint16 `json:"nvm_set_id"`
+	// EnduranceGroupID: 0 means none.
+	EnduranceGroupID uint16 `json:"endurance_group_id"`
+	ANAGroupID       uint32 `json:"ana_group_id"`
+	// AllocatedBytes is NVMCAP: what the namespace takes of the drive; not
+	// equal to its size on some drives, 0 means not reported.
+	AllocatedBytes uint64 `json:"allocated_bytes"`
+	WriteProtected bool   `json:"write_protected,omitempty"`
+	// FormatPercentLeft is what remains of a format in progress, 0 to 100;
+	// 0 means none is in progress or the drive does not tell.
+	FormatPercentLeft uint8 `json:"format_percent_left,omitempty"`
+	// NGUID and EUI64 are hexadecimal; empty means absent (all zero).
+	NGUID string `json:"nguid,omitempty"`
+	EUI64 string `json:"eui64,omitempty"`
+	// Controllers are the CNTLIDs it is attached to (Identify CNS 12h), ascending.
+	Controllers []uint16 `json:"controllers"`
+	// Error says why the namespace could not be read; the other fields are
+	// then zero.
+	Error string `json:"error,omitempty"`
+}
+
+// Shared says that more than one controller may have the namespace.
+func (n Namespace) Shared() bool { return n.NMIC&1 != 0 }
+
+// Health is the part of the SMART log that planning looks at.
+type Health struct {
+	// CriticalWarning is the bit field of SMART byte 0; 0 is good.
+	CriticalWarning uint8 `json:"critical_warning"`
+	// SparePercent and SpareThresholdPercent: 0 to 100.
+	SparePercent          uint8 `json:"spare_percent"`
+	SpareThresholdPercent uint8 `json:"spare_threshold_percent"`
+	// UsedPercent is percentage used, 0 to 255; it may exceed 100.
+	UsedPercent uint8 `json:"used_percent"`
+	// TemperatureCelsius is the composite temperature; nil when not reported.
+	TemperatureCelsius *int `json:"temperature_celsius,omitempty"`
+}
+
+// Firmware is the firmware slot log.
+type Firmware struct {
+	// ActiveSlot is 1 to 7.
+	ActiveSlot uint8 `json:"active_slot"`
+	// NextSlot is the slot of the next reset; 0 means no change pending.
+	NextSlot  uint8    `json:"next_slot"`
+	Revisions []string `json:"revisions"`
+}
+
+// Problem is something that could not be read.
+type Problem struct {
+	What  string `json:"what"`
+	NSID  uint32 `json:"nsid,omitempty"`
+	Error string `json:"error"`
+}
+
+// ReadOptions say how an inventory is read.
+type ReadOptions struct {
+	// Transport is what the caller found out: "pcie", "sim", "tcp".
+	Transport string
+	Clock     nvmeioctl.Clock
+}
+
+// ReadInventory reads everything planning needs. It sends reading commands
+// only. It fails when the controller itself cannot be identified; everything
+// else that cannot be read is listed in Problems.
+func ReadInventory(ctx context.Context, dev nvmeioctl.Device, o ReadOptions) (Inventory, error) {
+	return Inventory{}, errors.New("not yet")
+}
+
+// ReadIdentity reads which controller this is.
+func ReadIdentity(ctx context.Context, dev nvmeioctl.Device) (nvmeioctl.Identity, error) {
+	return nvmeioctl.Identity{}, errors.New("not yet")
+}

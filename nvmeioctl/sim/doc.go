@@ -1,0 +1,18 @@
+// Package sim is a simulated NVMe drive: a controller that a tool cannot tell
+// from a real one, with a model of flash behind it.
+//
+// A [Drive] is a nvmeioctl.Device, Resetter and EventSource. It answers the
+// admin commands that its [Profile] claims, with the statuses of the NVMe
+// specification, and it is strict: what a command must leave zero is checked.
+// It lives in virtual time: commands that take time advance its clock and
+// return at once.
+//
+// [New] makes a drive that lives in memory. [Create] makes one in a file and
+// [Open] opens it: every command that changes the drive is saved in the file
+// before it completes, so a process killed at any moment leaves the drive as
+// it was before a command or as it was after it. One process has the file at
+// a time.
+//
+// The package must not know who drives it: it imports no typed operations,
+// and nothing above it imports it except programs and tests.
+package sim

@@ -1,0 +1,271 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Profile describes a drive model: what its controller reports, what it
+// accepts, and the flash behind it. It is plain data and is stored whole in a
+// drive's state file, so that a drive made by an older version keeps its
+// character. The zero value is not a drive; take one from [Profiles].
+type Profile struct {
+	// Name is how the command line names the profile, "pblaze7-7940-7.68tb".
+	Name string `json:"name"`
+	// Summary is one line for people.
+	Summary string `json:"summary"`
+
+	// Model and Firmware are ASCII, at most 40 and 8 characters.
+	Model    string `json:"model"`
+	Firmware string `json:"firmware"`
+	// SerialPrefix starts the default serial number.
+	SerialPrefix string `json:"serial_prefix"`
+	// VendorID and SubsystemVendorID are PCI ids (Identify Controller VID, SSVID).
+	VendorID          uint16 `json:"vendor_id"`
+	SubsystemVendorID uint16 `json:"subsystem_vendor_id"`
+	// OUI is the 24-bit IEEE identifier in its usual order, 0x8c1553.
+	OUI uint32 `json:"oui"`
+	// Version is the NVMe version as the VER register has it: 0x00020000 is 2.0.
+	Version uint32 `json:"version"`
+
+	// CapacityBytes is the total NVM capacity (TNVMCAP), in bytes.
+	CapacityBytes uint64 `json:"capacity_bytes"`
+	// AllocationBytes is the unit in which namespace capacity is allocated, in
+	// bytes; at least 1.
+	AllocationBytes uint64 `json:"allocation_bytes"`
+	// ReportsGranularity says that the controller tells AllocationBytes
+	// (CTRATT bit 7, Identify CNS 16h).
+	ReportsGranularity bool `json:"reports_granularity"`
+	// MaxNamespaces is how many namespaces can exist and the highest NSID (NN
+	// and MNAN); 1 to 1024.
+	MaxNamespaces uint32 `json:"max_namespaces"`
+	// FirstController is the CNTLID of the first controller; further ones follow.
+	FirstController uint16 `json:"first_controller"`
+	// Formats are the LBA formats in the order the model lists them, at most 16.
+	Formats []Format `json:"formats"`
+	// FactoryFormat is the index of the format the drive is delivered with.
+	FactoryFormat uint8 `json:"factory_format"`
+	// NamespaceFeatures is NSFEAT of every namespace.
+	NamespaceFeatures uint8 `json:"namespace_features"`
+
+	// AdminCommands is OACS, NVMCommands ONCS, FormatAttributes FNA,
+	// LogAttributes LPA, EventSupport OAES, as Identify Controller has them.
+	AdminCommands    uint16 `json:"admin_commands"`
+	NVMCommands      uint16 `json:"nvm_commands"`
+	FormatAttributes uint8  `json:"format_attributes"`
+	LogAttributes    uint8  `json:"log_attributes"`
+	EventSupport     uint32 `json:"event_support"`
+	// MaxTransferBytes bounds Data of one command (MDTS), a power of two times
+	// 4096; 0 means no limit.
+	MaxTransferBytes uint32 `json:"max_transfer_bytes"`
+	// ErrorLogEntries is how many entries the error log keeps, 1 to 256.
+	ErrorLogEntries int `json:"error_log_entries"`
+	// WarningKelvin and CriticalKelvin are the composite temperature
+	// thresholds (WCTEMP, CCTEMP), kelvin.
+	WarningKelvin  uint16 `json:"warning_kelvin"`
+	CriticalKelvin uint16 `json:"critical_kelvin"`
+	// VolatileWriteCache says that there is one (VWC bit 0). Drives with
+	// power-loss protection have none.
+	VolatileWriteCache bool `json:"volatile_write_cache"`
+	// PowerStates are the power state descriptors, 1 to 32.
+	PowerStates []PowerState `json:"power_states"`
+	// AutonomousTransitions is APSTA bit 0.
+	AutonomousTransitions bool `json:"autonomous_transitions"`
+
+	// FirmwareSlots is 1 to 7.
+	FirmwareSlots uint8 `json:"firmware_slots"`
+	// Slot1ReadOnly is FRMW bit 0.
+	Slot1ReadOnly bool `json:"slot1_read_only"`
+	// ActivatesWithoutReset is FRMW bit 4.
+	ActivatesWithoutReset bool `json:"activates_without_reset"`
+	// FirmwareGranularityBytes is FWUG, in bytes, a multiple of 4096; 0 means
+	// no information, ^0 no restriction.
+	FirmwareGranularityBytes uint32 `json:"firmware_granularity_bytes"`
+	// MaxActivation is MTFA: how long an activation stops the controller; a
+	// multiple of 100 ms, 0 means not reported.
+	MaxActivation time.Duration `json:"max_activation_ns"`
+
+	// EnduranceGroup says that log 09h exists for endurance group 1 (CTRATT bit 4).
+	EnduranceGroup bool `json:"endurance_group"`
+	// OCPLog says that log C0h exists with the OCP layout.
+	OCPLog bool `json:"ocp_log"`
+	// VendorLog is the layout of log CAh: "memblaze", "ymtc", or "" for none.
+	VendorLog string `json:"vendor_log"`
+	// VendorPowerFeature says that vendor feature C6h switches the power limit
+	// (Memblaze: 0 is 25 W; cases PWR-11).
+	VendorPowerFeature bool `json:"vendor_power_feature"`
+
+	Flash Flash `json:"flash"`
+}
+
+// Format is an LBA format: bytes of data and of metadata per logical block.
+type Format struct {
+	DataBytes     uint32 `json:"data_bytes"` // a power of two, at least 512
+	MetadataBytes uint16 `json:"metadata_bytes"`
+	// RelativePerformance is 0 (best) to 3 (degraded).
+	RelativePerformance uint8 `json:"relative_performance"`
+}
+
+// PowerState is one power state descriptor.
+type PowerState struct {
+	MaxMilliwatts uint32 `json:"max_milliwatts"`
+	// IdleMilliwatts and ActiveMilliwatts are 0 where the model reports none.
+	IdleMilliwatts   uint32 `json:"idle_milliwatts"`
+	ActiveMilliwatts uint32 `json:"active_milliwatts"`
+	NonOperational   bool   `json:"non_operational"`
+	// EntryMicroseconds and ExitMicroseconds are latencies; 0 is not reported.
+	EntryMicroseconds uint32 `json:"entry_us"`
+	ExitMicroseconds  uint32 `json:"exit_us"`
+	// Relative values 0 (best) to 31, for reads and writes alike.
+	RelativeThroughput uint8 `json:"relative_throughput"`
+	RelativeLatency    uint8 `json:"relative_latency"`
+}
+
+// Flash is what the flash model is made from. Times are calibrated on the
+// published figures kept here: the model solves for its own constants, so a
+// profile says what is known, not what was derived from it.
+type Flash struct {
+	// CellBits is 3 for TLC, 4 for QLC.
+	CellBits uint8 `json:"cell_bits"`
+	// UsableBytes is T: the physical bytes that garbage collection works in.
+	UsableBytes uint64 `json:"usable_bytes"`
+	// IndirectionBytes is the size of a mapping unit; a smaller random write
+	// costs a read-modify-write of one unit.
+	IndirectionBytes uint32 `json:"indirection_bytes"`
+	// FloorWAF is w0: write amplification by parity and metadata alone, as
+	// sequential writes show it; 1.00 to 1.04.
+	FloorWAF float64 `json:"floor_waf"`
+	// RatedCycles is how many program/erase cycles make 100 percent used.
+	RatedCycles uint32 `json:"rated_cycles"`
+
+	// RandomWriteIOPS is the steady state of 4 KiB uniform random writes over
+	// a namespace of RandomWriteBytes: the point that a and b of
+	// t = a*W + b*(W-1) are calibrated on.
+	RandomWriteIOPS  float64 `json:"random_write_iops"`
+	RandomWriteBytes uint64  `json:"random_write_bytes"`
+	// CollectRatio is r = b/a: what collecting a page costs beside programming it.
+	CollectRatio float64 `json:"collect_ratio"`
+	// RandomReadIOPS is 4 KiB random reads, at every capacity.
+	RandomReadIOPS float64 `json:"random_read_iops"`
+	// SequentialReadBytesPerSecond and SequentialWriteBytesPerSecond are 128 KiB streams.
+	SequentialReadBytesPerSecond  float64 `json:"sequential_read_bytes_per_second"`
+	SequentialWriteBytesPerSecond float64 `json:"sequential_write_bytes_per_second"`
+	// ReadLatency and WriteLatency are 4 KiB at queue depth 1.
+	ReadLatency  time.Duration `json:"read_latency_ns"`
+	WriteLatency time.Duration `json:"write_latency_ns"`
+	// MixFactor scales the harmonic law of mixed reads and writes (specs: 0.87
+	// for the TLC drives measured); 1 is the law itself.
+	MixFactor float64 `json:"mix_factor"`
+
+	// SpareThresholdPercent is the available spare threshold of the SMART log.
+	SpareThresholdPercent uint8 `json:"spare_threshold_percent"`
+}
+
+// LookupProfile finds a profile by its name.
+func LookupProfile(name string) (Profile, bool) {
+	for _, p := range Profiles() {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return Profile{}, false
+}
+
+// Validate says what makes the profile impossible, or returns nil. A profile
+// read from a state file is checked with it before anything is built on it.
+func (p *Profile) Validate() error {
+	type check struct {
+		ok   bool
+		what string
+	}
+	checks := []check{
+		{p.Name != "" && printable(p.Name), "name must be printable and not empty"},
+		{len(p.Model) > 0 && len(p.Model) <= 40 && printable(p.Model), "model must be 1 to 40 ASCII characters"},
+		{len(p.Firmware) > 0 && len(p.Firmware) <= 8 && printable(p.Firmware), "firmware must be 1 to 8 ASCII characters"},
+		{len(p.SerialPrefix) <= 8 && printable(p.SerialPrefix), "serial prefix must be at most 8 ASCII characters"},
+		{p.OUI < 1<<24, "oui must fit in 24 bits"},
+		{p.CapacityBytes > 0 && p.CapacityBytes < 1<<60, "capacity must be 1 B to 1 EiB"},
+		{p.AllocationBytes > 0 && p.AllocationBytes <= 1<<40, "allocation unit must be 1 B to 1 TiB"},
+		{p.MaxNamespaces >= 1 && p.MaxNamespaces <= 1024, "namespaces must be 1 to 1024"},
+		{p.FirstController <= 0xFF00, "first controller must be at most 0xff00"},
+		{len(p.Formats) >= 1 && len(p.Formats) <= 16, "formats must be 1 to 16"},
+		{int(p.FactoryFormat) < len(p.Formats), "factory format must be one of the formats"},
+		{p.MaxTransferBytes%4096 == 0 && p.MaxTransferBytes&(p.MaxTransferBytes-1) == 0, "transfer limit must be 0 or a power of two from 4096"},
+		{p.ErrorLogEntries >= 1 && p.ErrorLogEntries <= 256, "error log must have 1 to 256 entries"},
+		{len(p.PowerStates) >= 1 && len(p.PowerStates) <= 32, "power states must be 1 to 32"},
+		{p.FirmwareSlots >= 1 && p.FirmwareSlots <= 7, "firmware slots must be 1 to 7"},
+		{p.MaxActivation >= 0 && p.MaxActivation%(100*time.Millisecond) == 0 && p.MaxActivation < 6554*time.Second, "activation time must be 0 to 6553 s in steps of 100 ms"},
+		{p.VendorLog == "" || p.VendorLog == "memblaze" || p.VendorLog == "ymtc", "vendor log must be memblaze, ymtc or empty"},
+		{!p.namespaceManagement() || p.formatSupported(), "namespace management needs Format NVM"},
+	}
+	for _, c := range checks {
+		if !c.ok {
+			return fmt.Errorf("profile %q: %s", p.Name, c.what)
+		}
+	}
+	for i, f := range p.Formats {
+		if f.DataBytes < 512 || f.DataBytes > 1<<16 || f.DataBytes&(f.DataBytes-1) != 0 || f.RelativePerformance > 3 {
+			return fmt.Errorf("profile %q: format %d: data must be a power of two from 512 to 65536, relative performance 0 to 3", p.Name, i)
+		}
+	}
+	if p.CapacityBytes < uint64(p.Formats[p.FactoryFormat].DataBytes) {
+		return fmt.Errorf("profile %q: capacity is less than one logical block", p.Name)
+	}
+	return p.Flash.validate(p)
+}
+
+func (f *Flash) validate(p *Profile) error {
+	switch {
+	case f.UsableBytes <= p.CapacityBytes || f.UsableBytes >= 1<<61:
+		return fmt.Errorf("profile %q: flash must be larger than the capacity", p.Name)
+	case f.IndirectionBytes < 512 || f.IndirectionBytes > 1<<20 || f.IndirectionBytes&(f.IndirectionBytes-1) != 0:
+		return fmt.Errorf("profile %q: mapping unit must be a power of two from 512 B to 1 MiB", p.Name)
+	case !(f.FloorWAF >= 1 && f.FloorWAF <= 1.04):
+		return fmt.Errorf("profile %q: floor of write amplification must be 1.00 to 1.04", p.Name)
+	case f.RatedCycles == 0 || f.SpareThresholdPercent > 100 || f.CellBits < 1 || f.CellBits > 5:
+		return fmt.Errorf("profile %q: rated cycles, spare threshold or cell bits out of range", p.Name)
+	case f.RandomWriteBytes == 0 || f.RandomWriteBytes >= f.UsableBytes:
+		return fmt.Errorf("profile %q: the calibration point must be smaller than the flash", p.Name)
+	}
+	for _, v := range []float64{f.RandomWriteIOPS, f.RandomReadIOPS, f.SequentialReadBytesPerSecond, f.SequentialWriteBytesPerSecond, f.MixFactor} {
+		if !(v > 0 && v < 1e18) {
+			return fmt.Errorf("profile %q: rates and the mix factor must be positive", p.Name)
+		}
+	}
+	if !(f.CollectRatio >= 0 && f.CollectRatio <= 10) || f.ReadLatency <= 0 || f.WriteLatency <= 0 || f.ReadLatency > time.Minute || f.WriteLatency > time.Minute {
+		return fmt.Errorf("profile %q: collect ratio must be 0 to 10, latencies positive", p.Name)
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r > 0x7E })
+}
+
+func (p *Profile) formatSupported() bool     { return p.AdminCommands&oacsFormat != 0 }
+func (p *Profile) namespaceManagement() bool { return p.AdminCommands&oacsNamespaces != 0 }
+func (p *Profile) firmwareCommands() bool    { return p.AdminCommands&oacsFirmware != 0 }
+func (p *Profile) selfTest() bool            { return p.AdminCommands&oacsSelfTest != 0 }
+
+// Bits of OACS, LPA, FNA, OAES and CTRATT (NVMe Base 2.x, Identify Controller).
+const (
+	oacsFormat     = 1 << 1
+	oacsFirmware   = 1 << 2
+	oacsNamespaces = 1 << 3
+	oacsSelfTest   = 1 << 4
+
+	lpaEffects    = 1 << 1
+	lpaExtended   = 1 << 2
+	lpaTelemetry  = 1 << 3
+	lpaPersistent = 1 << 4
+	lpaSupported  = 1 << 5
+
+	fnaFormatAll    = 1 << 0
+	fnaEraseAll     = 1 << 1
+	fnaCrypto       = 1 << 2
+	fnaNoBroadcast  = 1 << 3
+	oaesNamespace   = 1 << 8
+	ctrattEndurance = 1 << 4
+	ctrattGranular  = 1 << 7
+)

@@ -95,12 +95,24 @@ func refusedByDrive(err error) bool {
 	return ok && code == 6 && !indeterminate(err)
 }
 
-// refusedByUs says that a safety check stopped the command before it was sent.
-func refusedByUs(err error) bool {
-	_, ok := errors.AsType[*nvmeioctl.RefusedError](err)
-	return ok
-}
-
 func indeterminate(err error) bool {
 	return errors.Is(err, nvmeioctl.ErrIndeterminate) || errors.Is(err, nvmeioctl.ErrDeviceGone)
+}
+
+// refusal marks the drive's refusal of a step's own command, as against a
+// reading command that failed.
+type refusal struct{ err error }
+
+func (e *refusal) Error() string { return e.err.Error() }
+func (e *refusal) Unwrap() error { return e.err }
+
+// also joins two errors into one line; second may be nil. A cut passes alone.
+func also(first, second error) error {
+	if second == nil {
+		return first
+	}
+	if cut, ok := errors.AsType[*cutError](second); ok {
+		return cut
+	}
+	return fmt.Errorf("%w; %w", first, second)
 }

@@ -86,14 +86,21 @@ type Scope struct {
 	Step   Step
 	// Direction is which way the step is taken.
 	Direction Direction
-	// Before is what Prepare stored with the newest intent of this taking.
+	// Before is what Prepare stored with the newest intent of this taking; for
+	// Verify of a step that was never taken it is nil.
 	Before json.RawMessage
+	// Answered says, to Verify, that the drive answered the command with
+	// success: what is read back has to agree, but need not prove by itself
+	// that the command was carried out.
+	Answered bool
 
 	run *execution
-	seq int
-	// attempt counts the intents of this taking.
-	attempt int
+	// seq is the number of the first intent of this taking, attempt counts them.
+	seq, attempt int
 }
+
+// Transaction is the transaction the step belongs to.
+func (s *Scope) Transaction() Transaction { return s.run.tx }
 
 // StateOf returns what the step with this index left for others when taken in
 // this direction; false when it has not been done.
@@ -104,5 +111,8 @@ func (s *Scope) StateOf(index int, dir Direction) (json.RawMessage, bool) {
 // Attempt records a further intent of the same taking, before a changed
 // command is sent.
 func (s *Scope) Attempt(ctx context.Context, p Prepared) error {
-	return s.run.intent(ctx, s, p)
+	if p.Before == nil {
+		p.Before = s.Before
+	}
+	return s.run.recordIntent(ctx, s, p)
 }

@@ -13,7 +13,9 @@ type Log interface {
 	BeginTransaction(ctx context.Context, t Transaction) (id string, err error)
 	// Intent stores what is about to be sent.
 	Intent(ctx context.Context, in Intent) error
-	// Outcome stores how it ended.
+	// Outcome stores how it ended. A second outcome with the same Seq is
+	// possible, where an unclear one was cleared up later: both are kept, the
+	// later one counts.
 	Outcome(ctx context.Context, out Outcome) error
 	// SetState stores a new state: StateRollingBack, or one that Finished.
 	SetState(ctx context.Context, id string, state State, message string, at time.Time) error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"nvop/nvmeioctl"
 )
@@ -62,6 +63,9 @@ type Runner struct {
 	// nothing further is sent or recorded and Run returns that error. For
 	// tests; nil never cuts.
 	Cut func(Event) error
+	// Describe says in what state the drive is, for the message of a stop; nil
+	// leaves it out.
+	Describe func(ctx context.Context, dev nvmeioctl.Device) (string, error)
 	// LeaveRefused leaves the transaction unfinished when the drive refuses a
 	// step. By default what was done before is undone, so that a refused
 	// resize does not leave a drive without its namespace.
@@ -77,28 +81,88 @@ type Report struct {
 	States []json.RawMessage `json:"states"`
 }
 
+
 // Begin stores a transaction without running any step, and returns its ID.
+// [Runner.Resume] runs it.
 func (r *Runner) Begin(ctx context.Context, t Transaction) (string, error) {
-	return "", errors.New("not yet")
+	if len(t.Steps) == 0 {
+		return "", errors.New("a transaction needs at least one step")
+	}
+	for i, step := range t.Steps {
+		if step.Index != i {
+			return "", fmt.Errorf("step %d carries index %d", i, step.Index)
+		}
+		if _, err := r.Registry.find(step); err != nil {
+			return "", err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return "", &CancelledError{Err: err}
+	}
+	t.ID, t.State, t.Began = "", StateOpen, r.Clock.Wall()
+	id, err := r.Log.BeginTransaction(ctx, t)
+	if err != nil {
+		return "", fmt.Errorf("record the transaction: %w", err)
+	}
+	return id, nil
 }
 
-// Run stores t and carries out its steps.
+// Run stores t and carries out its steps. What it returns beside success: a
+// *CancelledError, a *nvmeioctl.RefusedError or the drive's answer when nothing
+// was changed; a *RolledBackError when the drive refused a step and the old
+// state was restored; a *PartlyDoneError otherwise.
 func (r *Runner) Run(ctx context.Context, t Transaction) (Report, error) {
-	return Report{}, errors.New("not yet")
+	id, err := r.Begin(ctx, t)
+	if err != nil {
+		return Report{}, err
+	}
+	return r.Resume(ctx, id)
 }
 
 // Resume carries on an unfinished transaction in the direction it was going.
+// The step that was open is verified on the drive first. Resuming a finished
+// transaction does nothing and reports it.
 func (r *Runner) Resume(ctx context.Context, id string) (Report, error) {
-	return Report{}, errors.New("not yet")
+	x, err := r.load(ctx, id)
+	if err != nil {
+		return Report{}, err
+	}
+	switch {
+	case x.tx.State == StateRollingBack:
+		return x.rollBack(ctx)
+	case x.tx.State.Finished():
+		return x.report(Forward), nil
+	}
+	return x.goOn(ctx)
 }
 
-// Rollback undoes what an unfinished transaction has done, in reverse.
+// Rollback undoes what a transaction has done, in reverse: one that is
+// unfinished, or one that is done. Rolling back what is rolled back or was
+// cancelled does nothing and reports it.
 func (r *Runner) Rollback(ctx context.Context, id string) (Report, error) {
-	return Report{}, errors.New("not yet")
+	x, err := r.load(ctx, id)
+	if err != nil {
+		return Report{}, err
+	}
+	if x.tx.State == StateRolledBack || x.tx.State == StateCancelled {
+		return x.report(Backward), nil
+	}
+	return x.rollBack(ctx)
 }
 
-type execution struct{}
-
-func (x *execution) stateOf(int, Direction) (json.RawMessage, bool) { return nil, false }
-
-func (x *execution) intent(context.Context, *Scope, Prepared) error { return nil }
+func (r *Runner) load(ctx context.Context, id string) (*execution, error) {
+	h, err := r.Log.Load(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("load transaction %s: %w", id, err)
+	}
+	x := &execution{r: r, tx: h.Transaction, hist: h}
+	for _, in := range h.Intents {
+		x.seq = max(x.seq, in.Seq)
+	}
+	for _, step := range x.tx.Steps {
+		if _, err := r.Registry.find(step); err != nil {
+			return nil, fmt.Errorf("transaction %s: %w", id, err)
+		}
+	}
+	return x, nil
+}

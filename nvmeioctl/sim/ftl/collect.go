@@ -1,0 +1,163 @@
+package ftl
+
+import "math/bits"
+
+// openHost gives the host's frontier an erased superblock and then collects
+// until the reserve is whole again. It is the only place where pages move, so
+// that between two calls the layer is at rest.
+func (f *FTL) openHost() {
+	f.closeFrontier(&f.host)
+	f.openFrontier(&f.host, stateHost)
+	before := f.count.CollectedPages + f.count.LevelledPages
+	for f.freeLen < reserve {
+		f.collectOne()
+	}
+	f.level()
+	moved := f.count.CollectedPages + f.count.LevelledPages - before
+	f.due.episode(moved, f.cfg.Geometry.PagesPerSuperblock)
+}
+
+func (f *FTL) closeFrontier(w *frontier) {
+	if w.block == noBlock {
+		return
+	}
+	f.close(w.block, f.cfg.Geometry.PagesPerSuperblock)
+	w.block, w.next, w.end = noBlock, 0, 0
+}
+
+// close makes a superblock with its first n pages programmed a possible victim.
+func (f *FTL) close(block, n uint32) {
+	f.fill[block] = n
+	f.state[block] = stateClosed
+	f.score[block] -= notVictim
+}
+
+func (f *FTL) openFrontier(w *frontier, s state) {
+	block := f.takeFree(0)
+	f.state[block] = s
+	w.block = block
+	w.next = block << f.shift
+	w.end = w.next + f.cfg.Geometry.PagesPerSuperblock
+}
+
+// takeFree removes the i-th oldest superblock of the free list, which must
+// have one. The oldest first: a last-in-first-out list leaves some superblocks
+// without wear for ever.
+func (f *FTL) takeFree(i uint32) uint32 {
+	n := uint32(len(f.free))
+	block := f.free[(f.freeHead+i)%n]
+	for ; i > 0; i-- {
+		f.free[(f.freeHead+i)%n] = f.free[(f.freeHead+i-1)%n]
+	}
+	f.freeHead = (f.freeHead + 1) % n
+	f.freeLen--
+	return block
+}
+
+// victim is the closed superblock with the fewest valid pages, the first of
+// equals. A scan beats ordered lists here, since a write then updates a counter
+// and nothing else.
+func (f *FTL) victim() uint32 {
+	best, least := 0, notVictim
+	for i, s := range f.score {
+		if s < least {
+			best, least = i, s
+		}
+	}
+	return uint32(best)
+}
+
+// collectOne moves what is valid in a victim to the collection frontier and
+// erases the victim.
+func (f *FTL) collectOne() {
+	v := f.victim()
+	moved := uint64(f.score[v])
+	f.score[v] += notVictim
+	first := (v << f.shift) >> 6
+	for i := first; i < first+1<<f.shift>>6; i++ {
+		word := f.valid[i]
+		if word == 0 {
+			continue
+		}
+		f.valid[i] = 0
+		for ; word != 0; word &= word - 1 {
+			if f.collect.next == f.collect.end {
+				f.closeFrontier(&f.collect)
+				f.openFrontier(&f.collect, stateCollect)
+			}
+			f.move(i<<6+uint32(bits.TrailingZeros64(word)), f.collect.next)
+			f.collect.next++
+		}
+	}
+	f.count.CollectedPages += moved
+	f.score[v] = notVictim
+	f.erase(v)
+}
+
+// move programs page to with the data of page from, whose bit and score the
+// caller has dealt with.
+func (f *FTL) move(from, to uint32) {
+	lpn := f.p2l[from]
+	f.l2p[lpn] = to
+	f.p2l[to] = lpn
+	f.valid[to>>6] |= 1 << (to & 63)
+	f.score[to>>f.shift]++
+}
+
+// erase returns a superblock without valid pages to the free list.
+func (f *FTL) erase(block uint32) {
+	f.erases[block]++
+	f.count.Erases++
+	f.fill[block] = 0
+	f.state[block] = stateFree
+	n := uint32(len(f.free))
+	f.free[(f.freeHead+f.freeLen)%n] = block
+	f.freeLen++
+	f.health.erased(f.erases[block], &f.pcg)
+}
+
+// debt spreads the cost of collection over the host's writes. The model
+// collects a superblock at a time, in one instant; a drive does it a little
+// with each write. So what an episode moved is owed, and each page the host
+// writes afterwards pays a part: rates and counters come out smooth, nothing is
+// lost and nothing is counted twice. Integers keep it exact.
+type debt struct {
+	owed uint64 // moved pages not yet paid for at the last episode, times debtUnit
+	pay  uint64 // what a host page pays, times debtUnit
+}
+
+const (
+	debtUnit = 1 << 20
+	// debtSpan is over how many superblocks of host writes an episode's debt
+	// is spread (exponentially). Four level out the whole numbers of victims an
+	// episode has and lag by 1.5 % of a drive write.
+	debtSpan = 4
+)
+
+// episode is called once for each superblock of p host pages, before the first
+// is written.
+func (d *debt) episode(moved uint64, p uint32) {
+	d.owed -= d.pay * uint64(p)
+	d.owed += moved * debtUnit
+	d.pay = d.owed / (debtSpan * uint64(p))
+}
+
+// MovesPerHostPage is how many pages are moved, at present, for each page the
+// host writes: write amplification less one, smoothed over a few superblocks.
+func (f *FTL) MovesPerHostPage() float64 { return float64(f.due.pay) / debtUnit }
+
+// MovedPages is how many pages collection and wear levelling have moved, less
+// what is still owed by the host's next writes; see [FTL.MovesPerHostPage]. It
+// never decreases and follows the sum of the counters a few superblocks behind.
+func (f *FTL) MovedPages() uint64 {
+	total := (f.count.CollectedPages + f.count.LevelledPages) * debtUnit
+	return (total - f.due.owed + f.due.pay*uint64(f.hostFill())) / debtUnit
+}
+
+// hostFill is how many pages of the host's frontier are programmed.
+func (f *FTL) hostFill() uint32 {
+	if f.host.block == noBlock {
+		return 0
+	}
+	return f.host.next - f.host.block<<f.shift
+}

@@ -1,0 +1,87 @@
+package run
+
+// State is where a run stands.
+type State string
+
+// The states of a run. All but finished and stopped can be resumed.
+const (
+	StateRunning     State = "running"     // also what a crash leaves behind
+	StateInterrupted State = "interrupted" // by the user, or the drive was lost
+	StateStopped     State = "stopped"     // by a stop rule
+	StateFinished    State = "finished"
+)
+
+// Resumable says whether a run in this state can go on.
+func (s State) Resumable() bool { return s == StateRunning || s == StateInterrupted }
+
+// WorkerMark is how far one worker has come in its phase. Worker w of W has the
+// positions w, w+W, w+2W, ...
+type WorkerMark struct {
+	// Next is the first position that was not yet submitted.
+	Next uint64 `json:"next"`
+	// Incomplete are positions below Next that had not completed, rising.
+	Incomplete []uint64 `json:"incomplete,omitempty"`
+}
+
+// Checkpoint is everything a run needs to go on. It is committed together with
+// the rows that it sums, so that nothing is ever counted twice. Positions count
+// the operations of a phase from 0, all passes on end.
+type Checkpoint struct {
+	// Number rises by one with each checkpoint of a run, from 1.
+	Number uint64 `json:"number"`
+	State  State  `json:"state"`
+	// StopReason names the stop rule or the interruption.
+	StopReason string `json:"stop_reason,omitempty"`
+	// NextSecond is the first second without a row.
+	NextSecond int64 `json:"next_second"`
+	WallUnixNS int64 `json:"wall_unix_ns"`
+	// ClockNS is the drive's calendar, on its own clock: of use only to a
+	// simulated drive, whose clock is kept in its file.
+	ClockNS int64 `json:"clock_ns"`
+	// Phase is the index of the phase, and Pass how many whole passes it has
+	// completed.
+	Phase uint32 `json:"phase"`
+	Pass  uint64 `json:"pass"`
+	// LowWater is the lowest position not known complete. Nothing at or above
+	// ReservedHigh had been submitted when this checkpoint was committed, nor
+	// was before the next one was. Between the two a block may hold the old or
+	// the new data.
+	LowWater     uint64 `json:"low_water"`
+	ReservedHigh uint64 `json:"reserved_high"`
+	// Workers is how far each has come, by its index.
+	Workers []WorkerMark `json:"workers"`
+	// Totals of the run, and of the phase.
+	Totals      Totals `json:"totals"`
+	PhaseTotals Totals `json:"phase_totals"`
+	// PhaseFirstSecond is the first second of the phase, PhaseActiveNS how
+	// long it has been at work and RunActiveNS the run, gaps left out, on the
+	// drive's calendar.
+	PhaseFirstSecond int64 `json:"phase_first_second"`
+	PhaseActiveNS    int64 `json:"phase_active_ns"`
+	RunActiveNS      int64 `json:"run_active_ns"`
+	// Open are the histograms of the span that is not complete, PhaseSum those
+	// of the whole phase so far.
+	Open     []Histogram `json:"open,omitempty"`
+	PhaseSum []Histogram `json:"phase_sum,omitempty"`
+	// First is the run's first sample and Measured that at the beginning of
+	// the first measured phase: what deltas are taken from.
+	First    *Sample `json:"first,omitempty"`
+	Measured *Sample `json:"measured,omitempty"`
+	// Results are those of the phases that are over.
+	Results []PhaseResult `json:"results,omitempty"`
+}
+
+// Batch is what is committed at once, all or nothing, at least once a wall
+// second. Nothing in it is used by the engine after Commit returns, nor kept
+// by the recorder.
+type Batch struct {
+	Rows       []Row
+	Gaps       []GapRow
+	Histograms []Histogram
+	Samples    []Sample
+	Events     []Event
+	// Checkpoint replaces the one before. It is always there.
+	Checkpoint Checkpoint
+	// Verdict is set in the last batch of a session.
+	Verdict *Verdict
+}

@@ -1,0 +1,185 @@
+// Package run is the plain data of a soak, shared by the engine that makes it,
+// the journal that keeps it and the commands that show it: what was asked
+// ([Job]), what happened ([Row], [GapRow], [Sample], [Event], [Histogram]),
+// where it stands ([Checkpoint]) and how it ended ([Verdict]).
+//
+// It holds no behaviour beyond checking and summing, and imports only stats.
+// Quantities are integers in base units, with the unit in the name.
+package run
+
+// Pattern is the order in which a phase visits the blocks of its region.
+type Pattern string
+
+// The patterns.
+const (
+	// PatternNone does nothing: a phase that is over at once.
+	PatternNone Pattern = "none"
+	// PatternSequential goes from the first block to the last, with one cursor
+	// for all workers, and begins again.
+	PatternSequential Pattern = "sequential"
+	// PatternRandom visits every block exactly once a pass, in an order that
+	// is a keyed permutation.
+	PatternRandom Pattern = "random"
+	// PatternReplacement draws each block anew, uniformly: some are visited
+	// often, some never (1/e of them after one drive write).
+	PatternReplacement Pattern = "replacement"
+)
+
+// PhaseKind is what a phase is for.
+type PhaseKind string
+
+// The kinds of phase, in the order in which they may appear.
+const (
+	PhasePrepare      PhaseKind = "prepare"
+	PhasePrecondition PhaseKind = "precondition"
+	PhaseWarmUp       PhaseKind = "warm_up"
+	PhaseMeasure      PhaseKind = "measure"
+	PhaseVerify       PhaseKind = "verify"
+)
+
+// End is when a phase is over: exactly one field is not 0.
+type End struct {
+	// Bytes counts what the phase transferred: bytes written, or bytes read
+	// where the phase only reads.
+	Bytes uint64 `json:"bytes,omitempty"`
+	// DriveWritesMilli counts bytes written in thousandths of the capacity.
+	DriveWritesMilli uint64 `json:"drive_writes_milli,omitempty"`
+	// Passes counts visits of the whole region.
+	Passes uint64 `json:"passes,omitempty"`
+	// DurationNS is time on the drive's calendar, in nanoseconds: under time
+	// lapse K it passes K times as fast as latencies do.
+	DurationNS int64 `json:"duration_ns,omitempty"`
+}
+
+// Phase is one stage of a job.
+type Phase struct {
+	Kind    PhaseKind `json:"kind"`
+	Pattern Pattern   `json:"pattern"`
+	// ReadPercent is how many of 100 operations read, 0 to 100; the others write.
+	ReadPercent uint8 `json:"read_percent"`
+	// BlockBytes is the size of an operation, a multiple of the LBA data size.
+	BlockBytes uint32 `json:"block_bytes"`
+	// Depth is how many operations each worker keeps outstanding.
+	Depth uint32 `json:"depth"`
+	// End is when the phase is over. Unset for PatternNone.
+	End End `json:"end"`
+}
+
+// StopKind names a stop rule.
+type StopKind string
+
+// The stop rules. Each ends the run cleanly when its limit is reached.
+const (
+	// StopBytes: host bytes written by the run.
+	StopBytes StopKind = "bytes"
+	// StopDriveWrites: the same in thousandths of the capacity.
+	StopDriveWrites StopKind = "drive_writes_milli"
+	// StopDuration: time of the run on the drive's calendar, in nanoseconds.
+	StopDuration StopKind = "duration_ns"
+	// StopPercentageUsed: percentage used as the drive reports it (0 to 255).
+	StopPercentageUsed StopKind = "percentage_used"
+	// StopSpare: available spare at or below the limit, in percent.
+	StopSpare StopKind = "spare_percent"
+	// StopTemperature: composite temperature in degrees Celsius.
+	StopTemperature StopKind = "temperature_celsius"
+	// StopMediaErrors: media errors since the run began.
+	StopMediaErrors StopKind = "media_errors"
+	// StopCriticalWarning: any bit of the mask that was not set when the run began.
+	StopCriticalWarning StopKind = "critical_warning_mask"
+	// StopLatency: the longest latency of a second, in nanoseconds.
+	StopLatency StopKind = "latency_ns"
+)
+
+// StopRule is one limit.
+type StopRule struct {
+	Kind StopKind `json:"kind"`
+	// Limit is in the unit that the kind names.
+	Limit int64 `json:"limit"`
+}
+
+// Job is what a soak was asked to do.
+type Job struct {
+	// Seed decides the order of blocks, the mix and the data.
+	Seed uint64 `json:"seed"`
+	// CapacityBytes is the size of the namespace.
+	CapacityBytes uint64 `json:"capacity_bytes"`
+	// LBABytes is the data size of a logical block.
+	LBABytes uint32 `json:"lba_bytes"`
+	// TimeLapse is K: each operation stands for K, and the drive's calendar
+	// runs K times as fast as latencies. 1 on every real drive.
+	TimeLapse uint32 `json:"time_lapse"`
+	// Workers is how many queues work in parallel, each on a thread of its own.
+	Workers uint32 `json:"workers"`
+	// Pin ties each worker's thread to one processor.
+	Pin bool `json:"pin"`
+	// Phases in order.
+	Phases []Phase `json:"phases"`
+	// Stops are the stop rules, at most one of each kind.
+	Stops []StopRule `json:"stops,omitempty"`
+	// SampleIntervalNS is how often health is read, on the drive's calendar;
+	// 0 means 10 s.
+	SampleIntervalNS int64 `json:"sample_interval_ns"`
+	// StallNS is how long nothing may complete before the run is called
+	// stalled; 0 means 30 s.
+	StallNS int64 `json:"stall_ns"`
+	// AlphaMilli is raw over exported capacity in thousandths (T/U, 1206 for
+	// 20.6 %), from which the settling time of the workload follows; 0 when
+	// not known, and the largest settling time of common drives is then used.
+	AlphaMilli uint32 `json:"alpha_milli"`
+}
+
+// RegionBytes is the part of the namespace that operations address: all of it,
+// or under time lapse K the scaled space of one K-th, whole logical blocks.
+func (j *Job) RegionBytes() uint64 {
+	k := uint64(max(j.TimeLapse, 1))
+	lba := uint64(max(j.LBABytes, 1))
+	return j.CapacityBytes / k / lba * lba
+}
+
+// Header is what a run's numbers depend on, recorded once at its start.
+type Header struct {
+	// Name is what the user calls the run.
+	Name string `json:"name"`
+	// StartWallUnixNS is when the run began, calendar time of the drive's
+	// world, in nanoseconds since 1970 UTC.
+	StartWallUnixNS int64  `json:"start_wall_unix_ns"`
+	Address         string `json:"address"`
+	Simulated       bool   `json:"simulated"`
+	SubsystemNQN    string `json:"subsystem_nqn"`
+	Serial          string `json:"serial"`
+	Model           string `json:"model"`
+	Firmware        string `json:"firmware"`
+	CNTLID          uint16 `json:"cntlid"`
+	NSID            uint32 `json:"nsid"`
+	// NGUID and EUI64 in hexadecimal; empty when the drive reports none.
+	NGUID string `json:"nguid,omitempty"`
+	EUI64 string `json:"eui64,omitempty"`
+	// LBADataBytes and LBAMetadataBytes are the format in use.
+	LBADataBytes     uint32 `json:"lba_data_bytes"`
+	LBAMetadataBytes uint32 `json:"lba_metadata_bytes"`
+	// TotalCapacityBytes is TNVMCAP; 0 when not reported.
+	TotalCapacityBytes Uint128 `json:"total_capacity_bytes"`
+	// OverProvisioningPermille is (total - user) / user; -1 when not known.
+	OverProvisioningPermille int64 `json:"over_provisioning_permille"`
+	// PowerState is the number of the power state; -1 when not known.
+	PowerState int64 `json:"power_state"`
+	// APST says whether autonomous power state transitions are on; empty when
+	// not known.
+	APST string `json:"apst,omitempty"`
+	// Link is the PCIe link as the user reads it ("32 GT/s x4"); empty when none.
+	Link   string `json:"link,omitempty"`
+	Host   string `json:"host,omitempty"`
+	Kernel string `json:"kernel,omitempty"`
+	// Version of nvop.
+	Version string `json:"version,omitempty"`
+	Job     Job    `json:"job"`
+}
+
+// MaxDepth is the largest depth of any phase: what a worker's queue must hold.
+func (j *Job) MaxDepth() int {
+	depth := uint32(1)
+	for i := range j.Phases {
+		depth = max(depth, j.Phases[i].Depth)
+	}
+	return int(depth)
+}

@@ -69,6 +69,10 @@ func (x *execution) decide(index int, dir Direction, verdict Verdict) (done bool
 // rollBack undoes in reverse.
 func (x *execution) rollBack(ctx context.Context) (Report, error) {
 	if x.tx.State != StateRollingBack {
+		// The direction is turned on the right drive only.
+		if err := x.checkIdentity(ctx); err != nil {
+			return Report{}, x.partly(ctx, len(x.tx.Steps)-1, Forward, err)
+		}
 		if err := x.setState(ctx, StateRollingBack, ""); err != nil {
 			return Report{}, x.partly(ctx, len(x.tx.Steps)-1, Forward, err)
 		}
@@ -151,7 +155,7 @@ func (x *execution) restore(ctx context.Context, index int, cause error) error {
 	if err == nil {
 		return &RolledBackError{
 			ID: x.tx.ID, Step: x.tx.Steps[index], Err: cause,
-			Drive: "what had been done before was undone: " + x.describe(ctx),
+			Drive: restored(x.describe(ctx)),
 		}
 	}
 	if _, cut := errors.AsType[*cutError](err); cut {
@@ -202,4 +206,12 @@ func (x *execution) describe(ctx context.Context) string {
 		return "the drive could not be read: " + err.Error()
 	}
 	return text
+}
+
+func restored(drive string) string {
+	const undone = "what had been done before was undone"
+	if drive == "" {
+		return undone
+	}
+	return undone + ": " + drive
 }

@@ -81,7 +81,6 @@ type Report struct {
 	States []json.RawMessage `json:"states"`
 }
 
-
 // Begin stores a transaction without running any step, and returns its ID.
 // [Runner.Resume] runs it.
 func (r *Runner) Begin(ctx context.Context, t Transaction) (string, error) {

@@ -60,7 +60,7 @@ type Options struct {
 	// critical warning.
 	AcceptCriticalWarning bool
 	// StepDownMax is how many times a size that the drive refuses for lack of
-	// capacity may be made smaller; 0 means 16. Negative means never.
+	// capacity may be made smaller; 0 means 64. Negative means never.
 	StepDownMax int
 }
 
@@ -70,12 +70,6 @@ type FormatSelector struct {
 	DataBytes uint32 `json:"data_bytes" yaml:"data"`
 	// MetadataBytes is usually 0, 8 or 64.
 	MetadataBytes uint32 `json:"metadata_bytes" yaml:"metadata"`
-}
-
-// ParseFormat reads "512", "4096", "4096+8", "4k", as data size and metadata
-// size. Errors are *UsageError.
-func ParseFormat(text string) (FormatSelector, error) {
-	return FormatSelector{}, errors.New("not yet")
 }
 
 // OPTarget is one namespace with another size.

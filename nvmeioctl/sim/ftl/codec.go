@@ -358,4 +358,3 @@ func (f *FTL) checkCounters() error {
 	}
 	return nil
 }
-

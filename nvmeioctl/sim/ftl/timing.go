@@ -70,6 +70,7 @@ type Server struct {
 	pay                         uint64 // moved pages per host page, times debtUnit
 	hostTicks                   uint64 // of a page of a random write, with what it moves
 	movedTicks                  uint64 // of what a page moves
+	slowNum, slowDen            uint64 // what ticks are multiplied by; see SetPower
 }
 
 // NewServer returns an idle server at time 0.
@@ -88,6 +89,7 @@ func NewServer(r Rates) (*Server, error) {
 		moveReadTicks: round(r.MoveReadNS),
 	}
 	s.setMoves(0)
+	s.SetPower(0, 0)
 	return s, nil
 }
 
@@ -148,8 +150,24 @@ func (s *Server) serve(at int64, ticks uint64, latency int64) (done int64) {
 		s.freeNS, s.freeTicks = at, 0
 	}
 	start := s.freeNS
+	if s.slowNum != s.slowDen {
+		ticks = ticks * s.slowNum / s.slowDen
+	}
 	ticks += s.freeTicks
 	s.freeNS += int64(ticks / tick)
 	s.freeTicks = ticks % tick
 	return max(start+latency, s.freeNS)
 }
+
+// SetPower lets the server work at limit/full of its rates, at least at a
+// tenth and at most at all of them: a drive that may draw less does less at a
+// time, while a single command takes as long as before. full of 0 is no limit.
+func (s *Server) SetPower(limit, full uint32) {
+	s.slowNum, s.slowDen = 1, 1
+	if full != 0 && limit < full {
+		s.slowNum, s.slowDen = uint64(full), uint64(max(limit, full/10, 1))
+	}
+}
+
+// Answer is how long a command takes that the drive refuses, in ns.
+func (s *Server) Answer() int64 { return s.writeBase }

@@ -151,3 +151,27 @@ func (f *FTL) swap(cold, to uint32) {
 	f.close(to, n)
 	f.erase(cold)
 }
+
+// FreeSuperblocks is how many superblocks can be written at once: those that
+// are erased and those without a valid page, which need no more than erasing.
+func (f *FTL) FreeSuperblocks() uint32 {
+	n := f.freeLen
+	for _, s := range f.score {
+		if s == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// EraseUnused erases every superblock that holds programmed pages and no valid
+// one, as a secure erase does after everything has been deallocated. The
+// frontiers stay.
+func (f *FTL) EraseUnused() {
+	for i, s := range f.score {
+		if s == 0 {
+			f.score[i] = notVictim
+			f.erase(uint32(i))
+		}
+	}
+}

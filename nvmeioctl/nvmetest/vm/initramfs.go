@@ -116,6 +116,9 @@ fi
 mount -t proc proc /h/proc
 mount -t sysfs sysfs /h/sys
 mount -t devtmpfs devtmpfs /h/dev
+mkdir -p /h/dev/pts /h/dev/shm
+mount -t devpts -o ptmxmode=666 devpts /h/dev/pts
+mount -t tmpfs tmpfs /h/dev/shm
 mount -t tmpfs -o mode=755 tmpfs /h/run
 mount -t tmpfs -o mode=755 tmpfs /h/mnt
 mkdir -p /h/run/lock /h/run/tmp /h/run/home

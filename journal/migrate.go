@@ -190,7 +190,8 @@ func checkTables(ctx context.Context, db *sql.DB, path string) error {
 
 // tables are the tables of the newest version.
 func tables() []string {
-	return []string{"drives", "transactions", "steps"}
+	return []string{"drives", "transactions", "steps", "runs", "phases", "rows", "gaps", "histograms", "samples",
+		"counter_sources", "counters", "events", "checkpoints", "verdicts"}
 }
 
 // querier is what *sql.DB, *sql.Conn and *sql.Tx have in common for reading.

@@ -40,17 +40,6 @@ const (
 	ReadOnly
 )
 
-// Journal is an open journal file.
-type Journal struct {
-	path string
-	// w has one connection; nil when the journal is read-only.
-	w *sql.DB
-	// r serves readers, so that a long export does not hold up a commit.
-	r *sql.DB
-	// scratch is the directory of a private copy; empty when there is none.
-	scratch string
-}
-
 // OpenError says why a file cannot be used as a journal. It wraps
 // [fs.ErrNotExist] when there is no such file.
 type OpenError struct {
@@ -116,24 +105,6 @@ func openWith(ctx context.Context, path string, mode Mode, steps []migration) (*
 	return openWriter(ctx, abs, steps)
 }
 
-// Path is the absolute name of the journal's file.
-func (j *Journal) Path() string { return j.path }
-
-// Close closes the journal. What was committed stays.
-func (j *Journal) Close() error {
-	var err error
-	if j.r != nil {
-		err = j.r.Close()
-	}
-	if j.w != nil {
-		err = errors.Join(err, j.w.Close())
-	}
-	if j.scratch != "" {
-		err = errors.Join(err, os.RemoveAll(j.scratch))
-	}
-	return err
-}
-
 // checkFile refuses what is visibly no journal without opening it.
 //
 // The file is never opened and closed outside SQLite: POSIX drops all of a
@@ -162,7 +133,15 @@ func checkHeader(ctx context.Context, path string, steps []migration) error {
 		return openFailure(path, err)
 	}
 	err = checkIdentity(ctx, db, path, len(steps))
-	err = errors.Join(err, db.Close())
+	if err == nil {
+		var old bool
+		if old, err = isOlder(ctx, db, len(steps)); err == nil && !old && fileSize(path+"-wal") == 0 {
+			err = checkTables(ctx, db, path)
+		}
+	}
+	if closed := db.Close(); err == nil && closed != nil {
+		err = openFailure(path, closed)
+	}
 	if isDamage(err) && fileSize(path+"-wal") > 0 {
 		// A cut during a checkpoint leaves a main file that only makes sense
 		// together with its log; the real open decides.
@@ -229,13 +208,14 @@ func openReader(ctx context.Context, path string, steps []migration) (*Journal, 
 		opts = append(opts, "mode=ro&immutable=1")
 	}
 	var first error
+	var worked string
 	for _, o := range opts {
 		db, err := openPool(path, o)
 		if err != nil {
 			return nil, openFailure(path, err)
 		}
 		if err = checkIdentity(ctx, db, path, len(steps)); err == nil {
-			j.r = db
+			j.r, worked = db, o
 			break
 		}
 		if first == nil {
@@ -256,7 +236,10 @@ func openReader(ctx context.Context, path string, steps []migration) (*Journal, 
 	}
 	old, err := isOlder(ctx, j.r, len(steps))
 	if err == nil && old {
-		return openMigratedCopy(ctx, j, steps)
+		if err := j.Close(); err != nil {
+			return nil, openFailure(path, err)
+		}
+		return openMigratedCopy(ctx, path, worked, steps)
 	}
 	if err == nil {
 		err = checkTables(ctx, j.r, path)
@@ -286,16 +269,27 @@ func openCopy(ctx context.Context, path string, steps []migration) (*Journal, er
 
 // openMigratedCopy lets a reader see an older journal in today's schema
 // without touching it.
-func openMigratedCopy(ctx context.Context, j *Journal, steps []migration) (*Journal, error) {
+func openMigratedCopy(ctx context.Context, path, opts string, steps []migration) (*Journal, error) {
 	dir, err := os.MkdirTemp("", "nvop-journal-")
 	if err != nil {
-		return nil, errors.Join(openFailure(j.path, err), j.Close())
+		return nil, openFailure(path, err)
 	}
-	_, err = j.r.ExecContext(ctx, "VACUUM INTO ?", filepath.Join(dir, "journal.db"))
-	if err = errors.Join(err, j.Close()); err != nil {
-		return nil, errors.Join(openFailure(j.path, err), os.RemoveAll(dir))
+	if err := vacuumInto(ctx, path, opts, filepath.Join(dir, "journal.db")); err != nil {
+		return nil, errors.Join(openFailure(path, err), os.RemoveAll(dir))
 	}
-	return openScratch(ctx, j.path, dir, steps)
+	return openScratch(ctx, path, dir, steps)
+}
+
+// vacuumInto writes a copy of the journal at path, as of one moment, to a file
+// that does not exist.
+func vacuumInto(ctx context.Context, path, opts, to string) (err error) {
+	db, err := sql.Open("sqlite", dsn(path, opts+pragma("busy_timeout", busyTimeoutMS)))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	_, err = db.ExecContext(ctx, "VACUUM INTO ?", to)
+	return err
 }
 
 func openScratch(ctx context.Context, path, dir string, steps []migration) (*Journal, error) {

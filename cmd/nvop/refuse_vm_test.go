@@ -2,11 +2,12 @@ package main_test
 
 import (
 	"encoding/binary"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"nvop/nvmeioctl/inuse"
@@ -29,10 +30,10 @@ func refusalCases() []vm.Case {
 		{"swap", inuse.KindSwap, useSwap},
 		{"dm", inuse.KindHolder, useDM},
 		{"md", inuse.KindMD, useMD},
-		{"writer", inuse.KindWriter, func(t *testing.T, node string) { holdOpen(t, node, os.O_RDWR) }},
-		{"reader", inuse.KindReader, func(t *testing.T, node string) { holdOpen(t, node, os.O_RDONLY) }},
+		{"writer", inuse.KindWriter, func(t *testing.T, node string) { holdOpen(t, "<>", node) }},
+		{"reader", inuse.KindReader, func(t *testing.T, node string) { holdOpen(t, "<", node) }},
 		{"generic-writer", inuse.KindWriter, func(t *testing.T, node string) {
-			holdOpen(t, strings.Replace(node, "/dev/nvme", "/dev/ng", 1), os.O_RDWR)
+			holdOpen(t, "<>", strings.Replace(node, "/dev/nvme", "/dev/ng", 1))
 		}},
 		{"signature", inuse.KindSignature, func(t *testing.T, node string) { tool(t, "mkfs.ext4", "-q", "-F", node) }},
 		{"partition-table", inuse.KindPartitionTable, usePartitionTable},
@@ -200,18 +201,28 @@ func useMD(t *testing.T, node string) {
 	undo(t, "mdadm", "--stop", "/dev/md7")
 }
 
-// holdOpen keeps a node open in this process, which is another one than nvop.
-func holdOpen(t *testing.T, node string, flags int) {
+// holdOpen has another process keep a node open until the case is over.
+// Redirect is how a shell opens it: "<" for reading, "<>" for both.
+func holdOpen(t *testing.T, redirect, node string) {
 	t.Helper()
-	f, err := os.OpenFile(node, flags|syscall.O_CLOEXEC, 0)
+	cmd := exec.Command("/bin/sh", "-c", "exec 3"+redirect+node+" && echo open && exec sleep 600")
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
+		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)
 		}
+		_ = cmd.Wait() // killed, so never a success
 	})
+	said := make([]byte, 5)
+	if _, err := io.ReadFull(out, said); err != nil || string(said) != "open\n" {
+		t.Fatalf("%s was not opened: %q, %v", node, said, err)
+	}
 }
 
 // guestConsent: without the right serial number nothing happens.

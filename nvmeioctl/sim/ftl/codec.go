@@ -13,7 +13,7 @@ import (
 //	configuration    logical pages, superblocks, pages each, rated cycles (u32), seed (u64)
 //	counters         host, collected, levelled, erases, owed, pay (u64), failed blocks (u32)
 //	random source    16 bytes
-//	superblocks      each: erases, fill (u32), state (u8)
+//	superblocks      each: erases, pages programmed, time of closing (u32), state (u8)
 //	free list        the free superblocks (u32), oldest first
 //	map              chunks of 1024 logical pages: 0, or 1 and the page numbers (u32)
 //
@@ -21,7 +21,7 @@ import (
 const (
 	codecMagic  = "nvopFTL\x01"
 	headerBytes = len(codecMagic) + 4*4 + 8 + 6*8 + 4 + 16
-	blockBytes  = 9
+	blockBytes  = 13
 	chunkPages  = 1024
 	pcgPrefix   = "pcg:"
 )
@@ -62,6 +62,7 @@ func (f *FTL) AppendBinary(b []byte) ([]byte, error) {
 	for i := range f.state {
 		b = le.AppendUint32(b, f.erases[i])
 		b = le.AppendUint32(b, f.filled(uint32(i)))
+		b = le.AppendUint32(b, f.closed[i])
 		b = append(b, byte(f.state[i]))
 	}
 	for i := range f.freeLen {
@@ -169,10 +170,10 @@ func (f *FTL) UnmarshalBinary(b []byte) error {
 func (f *FTL) decodeBlocks(r *reader) error {
 	pages := f.cfg.Geometry.PagesPerSuperblock
 	for i := range f.state {
-		f.erases[i], f.fill[i] = r.u32(), r.u32()
+		f.erases[i], f.fill[i], f.closed[i] = r.u32(), r.u32(), r.u32()
 		f.state[i] = state(r.take(1)[0])
-		if f.fill[i] > pages {
-			return damaged("superblock %d holds %d pages of %d", i, f.fill[i], pages)
+		if f.fill[i] > pages || f.closed[i] > f.hostSuperblocks() {
+			return damaged("superblock %d holds %d pages of %d, closed at %d", i, f.fill[i], pages, f.closed[i])
 		}
 		var w *frontier
 		switch f.state[i] {

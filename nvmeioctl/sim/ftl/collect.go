@@ -29,6 +29,7 @@ func (f *FTL) closeFrontier(w *frontier) {
 func (f *FTL) close(block, n uint32) {
 	f.fill[block] = n
 	f.state[block] = stateClosed
+	f.closed[block] = f.hostSuperblocks()
 	f.score[block] -= notVictim
 }
 
@@ -160,4 +161,10 @@ func (f *FTL) hostFill() uint32 {
 		return 0
 	}
 	return f.host.next - f.host.block<<f.shift
+}
+
+// hostSuperblocks is how many superblocks the host has filled: the layer's own
+// measure of time.
+func (f *FTL) hostSuperblocks() uint32 {
+	return uint32(f.count.HostPages / uint64(f.cfg.Geometry.PagesPerSuperblock))
 }

@@ -55,6 +55,7 @@ type FTL struct {
 	erases []uint32 // by superblock
 	fill   []uint32 // pages programmed since the erase, by superblock; open ones lag
 	state  []state  // by superblock
+	closed []uint32 // how many superblocks the host had filled when it was closed
 
 	free     []uint32 // ring of erased superblocks, oldest first
 	freeHead uint32
@@ -99,6 +100,7 @@ func (f *FTL) allocate(cfg Config) {
 	f.erases = make([]uint32, blocks)
 	f.fill = make([]uint32, blocks)
 	f.state = make([]state, blocks)
+	f.closed = make([]uint32, blocks)
 	f.free = make([]uint32, blocks)
 	f.host.block, f.collect.block = noBlock, noBlock
 	f.health = newHealth(cfg)

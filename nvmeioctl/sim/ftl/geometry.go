@@ -70,9 +70,8 @@ func FitGeometry(flashPages uint64) (Geometry, error) {
 		return Geometry{}, fmt.Errorf("flash of %d pages is beyond the model's %d", flashPages, MaxFlashPages*9/10)
 	}
 	most := math.Floor(t / (fitSuperblocks - reserve - openShare))
-	least := math.Ceil(t / (fitSuperblocks*4/3 - reserve - openShare))
 	most = min(most, fitMaxPages)
-	least = max(min(least, most), fitMinPages)
+	least := max(math.Ceil(most*3/4), fitMinPages)
 	best, bestError := Geometry{}, math.Inf(1)
 	for p := most; p >= least; p-- {
 		g := Geometry{

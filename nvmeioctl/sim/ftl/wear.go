@@ -100,9 +100,11 @@ func (h *health) erased(n uint32, pcg *rand.PCG) {
 // writes it costs are lost in the noise.
 func levelThreshold(rated uint32) uint32 { return max(16, rated/64) }
 
-// level moves the data of the least worn closed superblock, which is the
-// coldest, to the most worn free one: there it rests the flash that has worked
-// most, and gives the little worn superblock back to work. At most one a call.
+// level moves cold data from a little worn superblock to the most worn free
+// one: there it rests the flash that has worked most, and gives the other back
+// to work. Cold is what has not been collected for as long as the host takes to
+// write the whole flash; data that is written evenly never gets that old, and
+// to move anything warmer would wear the flash for nothing. At most one a call.
 func (f *FTL) level() {
 	if f.cfg.RatedCycles == 0 || f.freeLen < reserve {
 		return
@@ -116,20 +118,20 @@ func (f *FTL) level() {
 	}
 	limit := f.erases[f.free[(f.freeHead+worn)%n]]
 	threshold := levelThreshold(f.cfg.RatedCycles)
-	if limit <= threshold {
+	now := f.hostSuperblocks()
+	if limit <= threshold || now < n {
 		return
 	}
 	limit -= threshold
 	cold := noBlock
 	for i, e := range f.erases {
-		if e < limit && f.state[i] == stateClosed && f.score[i] > 0 {
+		if e < limit && f.state[i] == stateClosed && f.closed[i] < now-n && f.score[i] > 0 {
 			cold, limit = uint32(i), e
 		}
 	}
-	if cold == noBlock {
-		return
+	if cold != noBlock {
+		f.swap(cold, f.takeFree(worn))
 	}
-	f.swap(cold, f.takeFree(worn))
 }
 
 // swap copies what is valid in cold to the erased superblock to, closes that

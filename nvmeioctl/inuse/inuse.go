@@ -10,7 +10,11 @@
 // silence would be taken for "free". The root of the file systems is a value.
 package inuse
 
-import "slices"
+import (
+	"cmp"
+	"os"
+	"slices"
+)
 
 // Class says whether consent can overrule a use.
 type Class uint8
@@ -84,7 +88,26 @@ type Target struct {
 // below root ("" means "/"). The calling process's own open files do not count.
 // The list is sorted: Never first. There is no error: what could not be read is
 // a Use of kind "unknown".
-func Find(root string, t Target) []Use { return nil }
+func Find(root string, t Target) []Use {
+	f := finder{root: root, self: os.Getpid(), devices: map[string]*device{}, seen: map[Use]bool{}}
+	f.addDisks(t.Disks)
+	f.addChars(t.Chars)
+	f.findStacks()
+	f.findMounts()
+	f.findSwaps()
+	f.findOpeners()
+	f.findExports()
+	f.findDrivers(t.PCIAddresses)
+	f.findExclusive()
+	f.findSignatures()
+	slices.SortFunc(f.uses, func(a, b Use) int {
+		return cmp.Or(
+			cmp.Compare(a.Class, b.Class), cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.PID, b.PID), cmp.Compare(a.Detail, b.Detail),
+		)
+	})
+	return f.uses
+}
 
 // Blocking returns the uses that still forbid the change after the given kinds
 // were accepted: every Never, and each AcceptOnly whose kind is not named.

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"nvop/nvmeioctl"
-	"nvop/nvmeioctl/nvmespec"
 )
 
 // Options are what differs between two drives of one model. The zero value is
@@ -31,7 +34,8 @@ type Options struct {
 	// controller report it; 0 keeps the profile's.
 	AllocationBytes uint64 `json:"allocation_bytes"`
 	// ReservedBytes of the capacity are reported as unallocated but refused
-	// to namespaces, as some real drives do (cases NS-04).
+	// to namespaces, as some real drives do: one that reports 2,000,398,934,016
+	// unallocated bytes has refused a namespace of that size.
 	ReservedBytes uint64 `json:"reserved_bytes"`
 	// FirmwareReset is what it takes to activate a firmware image.
 	FirmwareReset FirmwareReset `json:"firmware_reset"`
@@ -40,7 +44,7 @@ type Options struct {
 // FirmwareReset is the kind of reset that activates a committed firmware image.
 type FirmwareReset uint8
 
-// Kinds of reset, from the mildest.
+// Kinds of reset, from the mildest. A stronger one does what a milder one does.
 const (
 	// ResetByController is any controller reset.
 	ResetByController FirmwareReset = iota
@@ -57,10 +61,22 @@ type Drive struct {
 	name  string
 	clock *nvmeioctl.VirtualClock
 
-	mu     sync.Mutex
-	st     *state
-	media  media
+	mu    sync.Mutex
+	st    *state // replaced by commit, changed in place for what need not be saved
+	media media
+	file  *stateFile // nil in memory
+	// closed stops all answers: after Close, and after a save that left the
+	// file in an unknown state (then broken says why).
 	closed bool
+	broken error
+	// lastSaveError is why the last command was answered with an internal error.
+	lastSaveError error
+	formatting    map[uint32]progress
+	wake          chan struct{} // closed and replaced when something happened
+
+	// Tests look in while a command takes its time, and make saves fail.
+	onStep    func()
+	saveFault func() error
 }
 
 // New makes a drive that lives in memory. It is delivered with one namespace
@@ -70,19 +86,93 @@ func New(p Profile, o Options) (*Drive, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Drive{name: "sim:" + p.Name, st: st, clock: nvmeioctl.NewVirtualClock(st.Options.Start)}
-	d.media = newMedia(&st.Profile, st.Options, d.clock)
+	d, err := newDrive("sim:"+p.Name, st)
+	if err != nil {
+		return nil, err
+	}
+	for i := range st.Namespaces {
+		d.media.namespaceCreated(st.Namespaces[i].NSID, st.Namespaces[i].sizeBytes(&st.Profile))
+	}
+	return d, nil
+}
+
+// newDrive puts a drive around a state, with media that hold nothing.
+func newDrive(name string, st *state) (*Drive, error) {
+	d := &Drive{
+		name: name, st: st, clock: nvmeioctl.NewVirtualClock(st.Options.Start),
+		formatting: map[uint32]progress{}, wake: make(chan struct{}),
+	}
+	d.clock.AdvanceTo(nvmeioctl.Instant(st.NowNS))
+	m, err := newFlashMedia(&st.Profile, st.Options, d.clock)
+	if err != nil {
+		return nil, err
+	}
+	d.media = m
 	return d, nil
 }
 
 // Create makes a drive in a file, which must not exist.
 func Create(path string, p Profile, o Options) error {
-	return errors.New("not supported yet")
+	d, err := New(p, o)
+	if err != nil {
+		return err
+	}
+	b, err := d.encode()
+	if err != nil {
+		return err
+	}
+	if err := createStateFile(path, b); err != nil {
+		return fmt.Errorf("create simulated drive: %w", err)
+	}
+	return nil
 }
 
 // Open opens the drive in a file and keeps every other process, and every
-// other Drive of this one, out of it until Close.
-func Open(path string) (*Drive, error) { return nil, errors.New("not supported yet") }
+// other Drive of this one, out of it until Close. What is wrong with a file is
+// a *StateError; a file that is not there is an fs.ErrNotExist.
+func Open(path string) (*Drive, error) {
+	f, b, err := openStateFile(path)
+	if err != nil {
+		return nil, err
+	}
+	d, err := openDrive(path, b)
+	if err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	d.file = f
+	return d, nil
+}
+
+// openDrive makes the drive that a state file holds.
+func openDrive(path string, b []byte) (*Drive, error) {
+	at := func(err error) error {
+		if e, ok := errors.AsType[*StateError](err); ok {
+			e.Path = path
+			return e
+		}
+		return &StateError{Path: path, Kind: DamagedState, Detail: err.Error()}
+	}
+	st, flash, err := decodeState(b)
+	if err != nil {
+		return nil, at(err)
+	}
+	d, err := newDrive("sim:"+path, st)
+	if err != nil {
+		return nil, at(err)
+	}
+	if err := d.media.UnmarshalBinary(flash); err != nil {
+		return nil, at(err)
+	}
+	var nsids []uint32
+	for i := range st.Namespaces {
+		nsids = append(nsids, st.Namespaces[i].NSID)
+	}
+	if have := slices.Sorted(maps.Keys(d.media.counters().MappedBytes)); !slices.Equal(have, nsids) {
+		return nil, at(errors.New("its flash belongs to other namespaces"))
+	}
+	d.applyPower()
+	return d, nil
+}
 
 // Clock is the drive's time. It shows how long the drive has been powered on.
 func (d *Drive) Clock() *nvmeioctl.VirtualClock { return d.clock }
@@ -97,60 +187,255 @@ func (d *Drive) Profile() Profile {
 // String implements nvmeioctl.Device.
 func (d *Drive) String() string { return d.name }
 
-// Save writes the drive's state with the number of the checkpoint that it
-// belongs to. For a drive in memory it only remembers the number.
-func (d *Drive) Save(checkpoint uint64) error { return nil }
-
-// Checkpoint is the number given to the last Save, 0 if there was none.
-func (d *Drive) Checkpoint() uint64 { return 0 }
-
-// Submit implements nvmeioctl.Device.
-func (d *Drive) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.Completion, error) {
-	return nvmeioctl.Completion{Status: 0x4001}, nil
+// Save writes the drive's state, all that was written to it included, with
+// the number of the checkpoint that it belongs to. For a drive in memory it
+// only remembers the number. If it fails, the file is as it was.
+func (d *Drive) Save(checkpoint uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.gone(); err != nil {
+		return err
+	}
+	before := d.st.Checkpoint
+	d.st.Checkpoint = checkpoint
+	if err := d.save(); err != nil {
+		d.st.Checkpoint = before
+		return err
+	}
+	return nil
 }
 
-// ResetController implements nvmeioctl.Resetter.
-func (d *Drive) ResetController(ctx context.Context) error { return ctx.Err() }
+// Checkpoint is the number given to the last Save, 0 if there was none.
+func (d *Drive) Checkpoint() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.st.Checkpoint
+}
+
+// encode makes the bytes of the state file. The lock is held, or nobody else
+// has the drive.
+func (d *Drive) encode() ([]byte, error) {
+	d.st.NowNS = int64(d.clock.Now())
+	flash, err := d.media.MarshalBinary()
+	if err != nil {
+		return nil, fmt.Errorf("%s: encode the flash: %w", d.name, err)
+	}
+	return encodeState(d.st, flash)
+}
+
+// save puts the state into the file, if there is one. On an error the file
+// is as it was, or the drive is broken.
+func (d *Drive) save() error {
+	if d.saveFault != nil {
+		if err := d.saveFault(); err != nil {
+			return err
+		}
+	}
+	if d.file == nil {
+		return nil
+	}
+	b, err := d.encode()
+	if err != nil {
+		return err
+	}
+	replaced, err := d.file.replace(b)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("%s: save: %w", d.name, err)
+	if replaced {
+		// The new state is in place but may not survive a crash of the host:
+		// neither the old nor the new one can be promised any more.
+		d.closed, d.broken = true, err
+	}
+	return err
+}
+
+// SaveError is why the last save failed that answered a command with an
+// internal error; nil if none did.
+func (d *Drive) SaveError() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lastSaveError
+}
+
+// gone says why the drive does not answer.
+func (d *Drive) gone() error {
+	switch {
+	case d.broken != nil:
+		return fmt.Errorf("%s: %w: %w", d.name, nvmeioctl.ErrDeviceGone, d.broken)
+	case d.closed:
+		return fmt.Errorf("%s: %w", d.name, os.ErrClosed)
+	}
+	return nil
+}
+
+// Submit implements nvmeioctl.Device for the first controller.
+func (d *Drive) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.Completion, error) {
+	return d.submit(ctx, 0, cmd)
+}
+
+// NextEvent implements nvmeioctl.EventSource for the first controller.
+func (d *Drive) NextEvent(ctx context.Context) (nvmeioctl.Event, error) { return d.nextEvent(ctx, 0) }
+
+// ResetController implements nvmeioctl.Resetter for the first controller:
+// features go back to their saved values, and firmware that waits for a
+// controller reset becomes active.
+func (d *Drive) ResetController(ctx context.Context) error {
+	return d.reset(ctx, func(st *state) { st.resetController(0, d.clock.Now(), ResetByController) })
+}
 
 // ResetSubsystem implements nvmeioctl.Resetter.
-func (d *Drive) ResetSubsystem(ctx context.Context) error { return ctx.Err() }
-
-// Rescan implements nvmeioctl.Resetter; there is no host whose view could be stale.
-func (d *Drive) Rescan(ctx context.Context) error { return ctx.Err() }
+func (d *Drive) ResetSubsystem(ctx context.Context) error {
+	return d.reset(ctx, func(st *state) { st.resetAll(d.clock.Now(), ResetBySubsystem) })
+}
 
 // PowerCycle takes the power away and gives it back. clean says that the host
 // announced it; otherwise it counts as an unsafe shutdown.
-func (d *Drive) PowerCycle(clean bool) error { return nil }
-
-// NextEvent implements nvmeioctl.EventSource.
-func (d *Drive) NextEvent(ctx context.Context) (nvmeioctl.Event, error) {
-	<-ctx.Done()
-	return nvmeioctl.Event{}, ctx.Err()
+func (d *Drive) PowerCycle(clean bool) error {
+	return d.reset(context.Background(), func(st *state) {
+		st.PowerCycles++
+		if !clean {
+			st.UnsafeShutdowns++
+		}
+		st.resetAll(d.clock.Now(), ResetByPowerCycle)
+	})
 }
 
-// OpenController gives another controller of the subsystem as a device.
+// Rescan implements nvmeioctl.Resetter. There is no host whose view of the
+// drive could be stale.
+func (d *Drive) Rescan(ctx context.Context) error { return ctx.Err() }
+
+func (d *Drive) reset(ctx context.Context, change func(*state)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.gone(); err != nil {
+		return err
+	}
+	d.settle()
+	before := d.st
+	d.st = before.clone()
+	change(d.st)
+	if err := d.save(); err != nil {
+		d.st = before
+		return err
+	}
+	d.applyPower()
+	d.notify()
+	return nil
+}
+
+// resetControllerLocked resets a controller whose command timed out. It is not
+// saved by itself: a process that ends here finds the drive as it was before.
+func (d *Drive) resetControllerLocked(index int) {
+	d.st = d.st.clone()
+	d.st.resetController(index, d.clock.Now(), ResetByController)
+	d.applyPower()
+}
+
+// resetAll resets every controller.
+func (st *state) resetAll(now nvmeioctl.Instant, kind FirmwareReset) {
+	for i := range st.Controllers {
+		st.resetController(i, now, kind)
+	}
+}
+
+// resetController forgets what a reset of a controller makes it forget.
+func (st *state) resetController(index int, now nvmeioctl.Instant, kind FirmwareReset) {
+	c := &st.Controllers[index]
+	*c = controllerState{Saved: c.Saved, ResetNS: int64(now)}
+	st.SelfTest.finish(2, int64(now))
+	if kind >= st.Options.FirmwareReset {
+		st.Firmware.activateNext()
+	}
+	st.Firmware.Parts = nil
+}
+
+// settle brings the state up to the clock: self-tests end, and the percentage
+// used is updated once an hour. None of it is worth saving by itself.
+func (d *Drive) settle() {
+	now := int64(d.clock.Now())
+	if t := &d.st.SelfTest; t.Code != 0 && now-t.StartNS >= t.durationNS() {
+		t.finish(0, t.StartNS+t.durationNS())
+	}
+	if h := hours(now); h != d.st.UsedHour {
+		m := d.media.counters()
+		d.st.UsedHour, d.st.PercentUsed = h, percent(m.UsedRatio)
+		for i := range d.st.Controllers {
+			d.st.Controllers[i].warn(&d.st.Profile, uint8(d.warnings(m)))
+		}
+	}
+}
+
+// OpenController gives a controller of the subsystem by its CNTLID. It is a
+// Device, Resetter and EventSource; closing it leaves the drive open.
 func (d *Drive) OpenController(cntlid uint16) (nvmeioctl.Device, error) {
-	return nil, fmt.Errorf("%s: no controller %d", d.name, cntlid)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := int(cntlid) - int(d.st.Profile.FirstController)
+	if i < 0 || i >= len(d.st.Controllers) {
+		return nil, fmt.Errorf("%s: there is no controller %d", d.name, cntlid)
+	}
+	return &controller{Drive: d, index: i, name: fmt.Sprintf("%s#%d", d.name, cntlid)}, nil
 }
 
-// Close gives the drive's file free. The drive does not answer afterwards.
-func (d *Drive) Close() error { return nil }
+// controller is one controller of a drive that has several.
+type controller struct {
+	*Drive
+	index int
+	name  string
+}
+
+func (c *controller) String() string { return c.name }
+
+// Close does nothing: the drive is closed by who opened it.
+func (c *controller) Close() error { return nil }
+
+func (c *controller) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.Completion, error) {
+	return c.submit(ctx, c.index, cmd)
+}
+
+func (c *controller) NextEvent(ctx context.Context) (nvmeioctl.Event, error) {
+	return c.nextEvent(ctx, c.index)
+}
+
+func (c *controller) ResetController(ctx context.Context) error {
+	return c.reset(ctx, func(st *state) { st.resetController(c.index, c.clock.Now(), ResetByController) })
+}
+
+// Close gives the drive's file free. It saves nothing: commands that changed
+// the drive are saved, and what was written since the last Save is given up
+// like the work of a process that is killed. The drive does not answer
+// afterwards.
+func (d *Drive) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed && d.broken == nil || d.file == nil && d.broken != nil {
+		return fmt.Errorf("%s: %w", d.name, os.ErrClosed)
+	}
+	d.closed = true
+	d.notify()
+	if d.file == nil {
+		return nil
+	}
+	err := d.file.close()
+	d.file = nil
+	return err
+}
+
+// tooLarge is what the kernel answers to a transfer above the drive's limit.
+func tooLarge(bytes int, limit uint32) error {
+	return fmt.Errorf("transfer of %d bytes, %d is the limit: %w", bytes, limit, os.NewSyscallError("ioctl", syscall.EINVAL))
+}
 
 var (
 	_ nvmeioctl.Device      = (*Drive)(nil)
 	_ nvmeioctl.Resetter    = (*Drive)(nil)
 	_ nvmeioctl.EventSource = (*Drive)(nil)
+	_ nvmeioctl.Device      = (*controller)(nil)
+	_ nvmeioctl.Resetter    = (*controller)(nil)
+	_ nvmeioctl.EventSource = (*controller)(nil)
 )
-
-// ioNamespace is what a data queue must know of a namespace.
-type ioNamespace struct {
-	SizeBytes  uint64 // user data
-	BlockBytes uint32 // data bytes of a logical block
-}
-
-// ioNamespaceLocked looks up a namespace for I/O through the controller with
-// this index; the status is not 0 where I/O must be refused. The drive's lock
-// is held.
-func (d *Drive) ioNamespaceLocked(controller int, nsid uint32) (ioNamespace, nvmespec.Status) {
-	return ioNamespace{}, 0x400b
-}

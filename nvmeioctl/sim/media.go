@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"nvop/nvmeioctl"
-	"nvop/nvmeioctl/nvmespec"
-)
+import "nvop/nvmeioctl/nvmespec"
 
 // media is what the control path needs of the data path: the flash, what is
 // stored in it, and what has been counted. The drive calls it with its lock
@@ -78,24 +75,3 @@ type mediaCounters struct {
 	// Kelvin is the composite temperature.
 	Kelvin uint16
 }
-
-// newMedia makes the data path of a new drive.
-func newMedia(p *Profile, o Options, clock nvmeioctl.Clock) media {
-	return &countingMedia{mapped: map[uint32]uint64{}}
-}
-
-// countingMedia counts and has no flash.
-type countingMedia struct{ mapped map[uint32]uint64 }
-
-func (m *countingMedia) counters() mediaCounters {
-	return mediaCounters{SpareRatio: 1, Kelvin: 308, MappedBytes: m.mapped}
-}
-func (m *countingMedia) namespaceCreated(nsid uint32, _ uint64)           { m.mapped[nsid] = 0 }
-func (m *countingMedia) namespaceDeleted(nsid uint32)                     { delete(m.mapped, nsid) }
-func (m *countingMedia) namespaceFormatted(nsid uint32, _ uint64, _ bool) { m.mapped[nsid] = 0 }
-func (m *countingMedia) powerLimited(uint32, uint32)                      {}
-func (m *countingMedia) access(mediaOp, uint32, uint64, uint64) nvmespec.Status {
-	return 0
-}
-func (m *countingMedia) MarshalBinary() ([]byte, error) { return nil, nil }
-func (m *countingMedia) UnmarshalBinary([]byte) error   { return nil }

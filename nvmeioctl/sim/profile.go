@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"nvop/nvmeioctl/nvmespec"
+	"nvop/nvmeioctl/nvmespec/vendor"
 )
 
 // Profile describes a drive model: what its controller reports, what it
@@ -90,7 +93,8 @@ type Profile struct {
 	EnduranceGroup bool `json:"endurance_group"`
 	// OCPLog says that log C0h exists with the OCP layout.
 	OCPLog bool `json:"ocp_log"`
-	// VendorLog is the layout of log CAh: "memblaze", "ymtc", or "" for none.
+	// VendorLog is the layout of log CAh by its name in the table of package
+	// vendor, "memblaze-ca-v2"; empty for none.
 	VendorLog string `json:"vendor_log"`
 	// VendorPowerFeature says that vendor feature C6h switches the power limit
 	// (Memblaze: 0 is 25 W; cases PWR-11).
@@ -196,7 +200,7 @@ func (p *Profile) Validate() error {
 		{len(p.PowerStates) >= 1 && len(p.PowerStates) <= 32, "power states must be 1 to 32"},
 		{p.FirmwareSlots >= 1 && p.FirmwareSlots <= 7, "firmware slots must be 1 to 7"},
 		{p.MaxActivation >= 0 && p.MaxActivation%(100*time.Millisecond) == 0 && p.MaxActivation < 6554*time.Second, "activation time must be 0 to 6553 s in steps of 100 ms"},
-		{p.VendorLog == "" || p.VendorLog == "memblaze" || p.VendorLog == "ymtc", "vendor log must be memblaze, ymtc or empty"},
+		{p.VendorLog == "" || knownVendorLog(p), "vendor log must be a layout of this vendor, or empty"},
 		{!p.namespaceManagement() || p.formatSupported(), "namespace management needs Format NVM"},
 	}
 	for _, c := range checks {
@@ -237,6 +241,11 @@ func (f *Flash) validate(p *Profile) error {
 		return fmt.Errorf("profile %q: collect ratio must be 0 to 10, latencies positive", p.Name)
 	}
 	return nil
+}
+
+func knownVendorLog(p *Profile) bool {
+	l, ok := vendor.LookupName(p.VendorLog)
+	return ok && l.VendorID == p.VendorID && l.LogID == nvmespec.LogIDVendorHealth
 }
 
 func printable(s string) bool {

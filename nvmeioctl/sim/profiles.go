@@ -78,8 +78,8 @@ func pblaze7() Profile {
 		FirmwareGranularityBytes: 4096,
 		MaxActivation:            5 * time.Second, // chosen
 
-		EnduranceGroup:     true, // chosen: an NVMe 2.0 drive
-		VendorLog:          "memblaze",
+		EnduranceGroup:     true,             // chosen: an NVMe 2.0 drive
+		VendorLog:          "memblaze-ca-v3", // chosen: the newest of the three known
 		VendorPowerFeature: true,
 
 		Flash: Flash{
@@ -123,7 +123,7 @@ func pe321() Profile {
 	p.MaxTransferBytes = 256 * 4096
 	p.PowerStates = wattStates(20, 16, 12) // about 19 W: published; the states are chosen
 	p.EnduranceGroup = false
-	p.VendorLog = "ymtc" // published
+	p.VendorLog = "ymtc-ca" // published
 	p.VendorPowerFeature = false
 	p.Flash.UsableBytes = 8 * tib / 1000 * 1050 // inferred: 16 packages of 512 GB, with the usual 5 percent
 	p.Flash.RandomWriteIOPS = 689e3             // published
@@ -194,6 +194,7 @@ func memblazeP6531() Profile {
 		p.PowerStates = append(p.PowerStates, PowerState{MaxMilliwatts: w * 1000})
 	}
 	p.EnduranceGroup = false
+	p.VendorLog = "memblaze-ca-v2"              // chosen
 	p.Flash.UsableBytes = 4 * tib / 1000 * 1050 // inferred: 4 TiB and the usual 5 percent
 	p.Flash.RandomWriteIOPS = 180e3             // chosen, as are the rates below
 	p.Flash.RandomWriteBytes = idema3840GB

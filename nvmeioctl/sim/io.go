@@ -1,0 +1,153 @@
+package sim
+
+import (
+	"encoding/binary"
+
+	"nvop/nvmeioctl/nvmespec"
+)
+
+// ioCommand is one row of the NVM command set as passed through: without
+// timing and without contents. Queues are the way to move data.
+type ioCommand struct {
+	opcode  uint8
+	needs   func(*Profile) bool
+	effects nvmespec.CommandEffects
+	used    [6]uint32
+	run     func(*request, *namespace) nvmespec.Status
+}
+
+func ioCommands() []ioCommand {
+	const (
+		all = ^uint32(0)
+		// Bits of CDW12: LR, FUA, PRINFO, and the number of blocks.
+		transfer = 0xFC00FFFF
+	)
+	deallocates := func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IODatasetManagement) != 0 }
+	return []ioCommand{
+		{opcode: nvmespec.IOOpFlush, run: func(*request, *namespace) nvmespec.Status { return stOK }},
+		{opcode: nvmespec.IOOpWrite, effects: nvmespec.EffectContent, used: [6]uint32{all, all, transfer, all, all, all}, run: transferData},
+		{opcode: nvmespec.IOOpRead, used: [6]uint32{all, all, transfer, all, all, all}, run: transferData},
+		{opcode: nvmespec.IOOpDatasetManagement, needs: deallocates, effects: nvmespec.EffectContent, used: [6]uint32{0xFF, 0x7}, run: manageDataset},
+	}
+}
+
+// runIO carries out an I/O command.
+func (r *request) runIO() (uint32, nvmespec.Status) {
+	for _, c := range ioCommands() {
+		if c.opcode != r.cmd.Opcode || c.needs != nil && !c.needs(r.profile()) {
+			continue
+		}
+		if s := r.checkReserved(true, c.used); s != 0 {
+			return 0, s
+		}
+		if s := r.d.ioStatus(r.c, r.cmd.NSID); s != 0 {
+			if r.cmd.Opcode == nvmespec.IOOpFlush && r.cmd.NSID == nsidAll {
+				return 0, stOK
+			}
+			return 0, s
+		}
+		return 0, c.run(r, r.state().find(r.cmd.NSID))
+	}
+	return r.fail(stInvalidOpcode, 0)
+}
+
+// ioStatus says why a namespace takes no I/O through a controller, 0 if it does.
+func (d *Drive) ioStatus(controller int, nsid uint32) nvmespec.Status {
+	ns := d.st.find(nsid)
+	switch {
+	case nsid == 0 || nsid > d.st.Profile.MaxNamespaces:
+		return stInvalidNamespace | stDNR
+	case ns == nil || ns.Attached>>controller&1 == 0:
+		return stInvalidField | stDNR
+	case d.anyFormatting([]uint32{nsid}):
+		return stFormatting
+	}
+	return stOK
+}
+
+// ioNamespace is what a data queue must know of a namespace.
+type ioNamespace struct {
+	SizeBytes  uint64 // user data
+	BlockBytes uint32 // data bytes of a logical block
+}
+
+// ioNamespaceLocked looks up a namespace for I/O through the controller with
+// this index; the status is not 0 where I/O must be refused. The drive's lock
+// is held.
+func (d *Drive) ioNamespaceLocked(controller int, nsid uint32) (ioNamespace, nvmespec.Status) {
+	if s := d.ioStatus(controller, nsid); s != 0 {
+		return ioNamespace{}, s
+	}
+	p, ns := &d.st.Profile, d.st.find(nsid)
+	return ioNamespace{SizeBytes: ns.sizeBytes(p), BlockBytes: p.Formats[ns.FormatIndex].DataBytes}, stOK
+}
+
+// blockRange turns blocks into bytes of user data if the namespace has them.
+func (r *request) blockRange(ns *namespace, lba, blocks uint64) (offset, length uint64, ok bool) {
+	if blocks > ns.SizeBlocks || lba > ns.SizeBlocks-blocks {
+		return 0, 0, false
+	}
+	data := uint64(r.profile().Formats[ns.FormatIndex].DataBytes)
+	return lba * data, blocks * data, true
+}
+
+// transferData carries out Read and Write. What is read is zeros: the drive
+// keeps no contents.
+func transferData(r *request, ns *namespace) nvmespec.Status {
+	lba := uint64(r.cmd.CDW10) | uint64(r.cmd.CDW11)<<32
+	offset, length, ok := r.blockRange(ns, lba, uint64(r.cmd.CDW12&0xFFFF)+1)
+	if !ok {
+		_, s := r.fail(stLBARange, paramCDW10)
+		return s
+	}
+	transfer := length
+	if ns.ExtendedMetadata {
+		f := r.profile().Formats[ns.FormatIndex]
+		transfer += length / uint64(f.DataBytes) * uint64(f.MetadataBytes)
+	}
+	if limit := r.profile().MaxTransferBytes; limit != 0 && transfer > uint64(limit) {
+		_, s := r.fail(stInvalidField, paramCDW10+8)
+		return s
+	}
+	if uint64(len(r.cmd.Data)) < transfer {
+		_, s := r.fail(stDataTransfer, paramNone)
+		return s
+	}
+	op := mediaWrite
+	if r.cmd.Opcode == nvmespec.IOOpRead {
+		op = mediaRead
+		clear(r.cmd.Data[:transfer])
+	}
+	return r.d.media.access(op, ns.NSID, offset, length)
+}
+
+// manageDataset carries out Dataset Management: deallocation; its hints are
+// accepted and mean nothing.
+func manageDataset(r *request, ns *namespace) nvmespec.Status {
+	const rangeBytes = 16
+	n := int(r.cmd.CDW10&0xFF) + 1
+	if len(r.cmd.Data) < n*rangeBytes {
+		_, s := r.fail(stDataTransfer, paramNone)
+		return s
+	}
+	type span struct{ offset, length uint64 }
+	var spans []span
+	for i := range n {
+		e := r.cmd.Data[i*rangeBytes:]
+		offset, length, ok := r.blockRange(ns, binary.LittleEndian.Uint64(e[8:]), uint64(binary.LittleEndian.Uint32(e[4:])))
+		if !ok {
+			_, s := r.fail(stLBARange, paramNone)
+			return s
+		}
+		spans = append(spans, span{offset, length})
+	}
+	if r.cmd.CDW11&4 == 0 {
+		return stOK
+	}
+	for _, s := range spans {
+		if st := r.d.media.access(mediaDeallocate, ns.NSID, s.offset, s.length); st != 0 {
+			return st
+		}
+	}
+	return stOK
+}

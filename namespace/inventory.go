@@ -159,6 +159,8 @@ func ReadInventory(ctx context.Context, dev nvmeioctl.Device, o ReadOptions) (In
 	return Inventory{}, errors.New("not yet")
 }
 
+const problemNamespaceList = "namespace list"
+
 // ReadIdentity reads which controller this is.
 func ReadIdentity(ctx context.Context, dev nvmeioctl.Device) (nvmeioctl.Identity, error) {
 	return nvmeioctl.Identity{}, errors.New("not yet")

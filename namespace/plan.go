@@ -1,11 +1,16 @@
 package namespace
 
 import (
-	"errors"
+	"encoding/json"
+	"fmt"
+	"strings"
 
 	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
 )
+
+// PlanSchema names the JSON form of a Plan.
+const PlanSchema = "nvop.plan/1"
 
 // Plan is how to get from an inventory to a target.
 type Plan struct {
@@ -25,14 +30,15 @@ type Plan struct {
 	// to be created has NSID 0 where its identifier cannot be known.
 	Before []Namespace `json:"before"`
 	After  []Namespace `json:"after"`
-	// OverProvisioning is what the plan leaves, both definitions.
+	// OverProvisioning is what the plan leaves, both definitions; nil where
+	// the drive reports no total capacity.
 	OverProvisioning *OverProvisioning `json:"over_provisioning,omitempty"`
 	// Inventory is what was planned from; drift is measured against it.
 	Inventory Inventory `json:"inventory"`
 }
 
-// OverProvisioning is spare capacity in both definitions, in hundredths of a
-// percent, rounded down.
+// OverProvisioning is spare capacity in both definitions, rounded down to
+// hundredths of a percent.
 type OverProvisioning struct {
 	TotalBytes uint64 `json:"total_bytes"`
 	UserBytes  uint64 `json:"user_bytes"`
@@ -46,109 +52,105 @@ type OverProvisioning struct {
 func (p Plan) AlreadySo() bool { return len(p.Steps) == 0 }
 
 // Transaction is the plan as txn carries it out.
-func (p Plan) Transaction() (txn.Transaction, error) { return txn.Transaction{}, errors.New("not yet") }
-
-// Text is the plan for people.
-func (p Plan) Text() string { return "" }
-
-// Options are what a caller may allow a plan.
-type Options struct {
-	// AllowFabrics lets capacity change on transports other than PCIe and the
-	// simulator.
-	AllowFabrics bool
-	// AcceptCriticalWarning lets a drive be formatted whose SMART log shows a
-	// critical warning.
-	AcceptCriticalWarning bool
-	// StepDownMax is how many times a size that the drive refuses for lack of
-	// capacity may be made smaller; 0 means 64. Negative means never.
-	StepDownMax int
+func (p Plan) Transaction() (txn.Transaction, error) {
+	inventory, err := json.Marshal(p.Inventory)
+	if err != nil {
+		return txn.Transaction{}, fmt.Errorf("encode the inventory: %w", err)
+	}
+	return txn.Transaction{Title: p.Title, Address: p.Address, Identity: p.Identity, Steps: p.Steps, Inventory: inventory}, nil
 }
 
-// FormatSelector chooses an LBA format by what it is.
-type FormatSelector struct {
-	// DataBytes is 512, 4096, ...
-	DataBytes uint32 `json:"data_bytes" yaml:"data"`
-	// MetadataBytes is usually 0, 8 or 64.
-	MetadataBytes uint32 `json:"metadata_bytes" yaml:"metadata"`
+// Text is the plan for people, several lines, the last one ended too.
+func (p Plan) Text() string {
+	var b strings.Builder
+	id := p.Identity
+	fmt.Fprintf(&b, "%s\ndrive: %s, %s, serial %s, controller %d\n", p.Title, p.Address, id.Model, id.Serial, id.CNTLID)
+	writeNamespaces(&b, "now", p.Before)
+	if p.AlreadySo() {
+		b.WriteString("already so: nothing to do\n")
+	} else {
+		writeNamespaces(&b, "then", p.After)
+	}
+	if op := p.OverProvisioning; op != nil {
+		fmt.Fprintf(&b, "over-provisioning then: %s %% of the user capacity, %s %% of the total of %s\n",
+			op.OfUserPercent, op.OfTotalPercent, Bytes(op.TotalBytes))
+	}
+	for _, step := range p.Steps {
+		fmt.Fprintf(&b, "step %d: %s\n", step.Index+1, step.Title)
+		for _, cmd := range step.Commands {
+			fmt.Fprintf(&b, "  %s\n", cmd)
+		}
+		if step.Destroys != "" {
+			fmt.Fprintf(&b, "  destroys: %s\n", step.Destroys)
+		}
+		fmt.Fprintf(&b, "  undo: %s\n", step.UndoText)
+	}
+	for _, note := range p.Notes {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	return b.String()
 }
 
-// OPTarget is one namespace with another size.
-type OPTarget struct {
-	// NSID is the namespace to replace; 0 means the only one there is.
-	NSID uint32
-	Size Size
-	// Format is the LBA format; nil keeps the present one.
-	Format *FormatSelector
-	// Title is what the user asked for: "op set --size 6.4TB".
-	Title string
+func writeNamespaces(b *strings.Builder, when string, all []Namespace) {
+	if len(all) == 0 {
+		fmt.Fprintf(b, "%s: no namespaces\n", when)
+	}
+	for _, n := range all {
+		fmt.Fprintf(b, "%s: %s\n", when, n)
+	}
 }
 
-// CreateTarget is a new namespace.
-type CreateTarget struct {
-	Size Size
-	// Format nil means the format most namespaces of the drive have, else the
-	// first 4096-byte format without metadata, else 512.
-	Format *FormatSelector
-	// Shared sets NMIC bit 0.
-	Shared bool
-	// Controllers it is attached to; nil means the one that is open. An empty
-	// list that is not nil leaves it detached.
-	Controllers []uint16
-	Title       string
+// String is the namespace in one line.
+func (n Namespace) String() string {
+	name := fmt.Sprintf("namespace %d", n.NSID)
+	if n.NSID == 0 {
+		name = "new namespace"
+	}
+	if n.Error != "" {
+		return name + ": " + n.Error
+	}
+	where := "attached to no controller"
+	if len(n.Controllers) > 0 {
+		where = "attached to controller " + controllerText(n.Controllers)
+	}
+	shared := "private"
+	if n.Shared() {
+		shared = "shared"
+	}
+	return fmt.Sprintf("%s: %s blocks of %s, %s, %s, %s", name, grouped(n.SizeBlocks), n.Format, Bytes(n.SizeBytes()), shared, where)
 }
 
-// SecureErase is the SES field of Format NVM.
-type SecureErase uint8
-
-// The values of SES.
-const (
-	EraseNone   SecureErase = 0
-	EraseUser   SecureErase = 1
-	EraseCrypto SecureErase = 2
-)
-
-// FormatTarget is a Format NVM.
-type FormatTarget struct {
-	// NSID is the namespace; 0 means the only one, 0xFFFFFFFF all.
-	NSID uint32
-	// Format nil keeps the present one.
-	Format *FormatSelector
-	Erase  SecureErase
-	Title  string
+// Selector is what a format is chosen by.
+func (f LBAFormat) Selector() FormatSelector {
+	return FormatSelector{DataBytes: f.DataBytes, MetadataBytes: f.MetadataBytes}
 }
 
-// PlanOPSet plans a resize: the namespace is replaced by one of another size.
-// Other namespaces are never touched.
-func PlanOPSet(inv Inventory, t OPTarget, o Options) (Plan, error) {
-	return Plan{}, errors.New("not yet")
+// String is "4096" or "512+8".
+func (f LBAFormat) String() string { return f.Selector().String() }
+
+// SizeBytes is NSZE times the LBA data size: what the user has. It stays at the
+// largest 64-bit number where a drive reports nonsense.
+func (n Namespace) SizeBytes() uint64 { return mulCapped(n.SizeBlocks, uint64(n.Format.DataBytes)) }
+
+// takenBytes is what the namespace takes of the drive's capacity: NVMCAP where
+// reported, which is not the size on some drives (case NS-65).
+func (n Namespace) takenBytes() uint64 {
+	if n.AllocatedBytes != 0 {
+		return n.AllocatedBytes
+	}
+	return n.SizeBytes()
 }
 
-// PlanCreate plans a new namespace.
-func PlanCreate(inv Inventory, t CreateTarget, o Options) (Plan, error) {
-	return Plan{}, errors.New("not yet")
+func mulCapped(a, b uint64) uint64 {
+	if a != 0 && b > ^uint64(0)/a {
+		return ^uint64(0)
+	}
+	return a * b
 }
 
-// PlanDelete plans the deletion of the namespaces named.
-func PlanDelete(inv Inventory, nsids []uint32, title string, o Options) (Plan, error) {
-	return Plan{}, errors.New("not yet")
-}
-
-// PlanAttach plans an attachment; nil controllers means the one that is open.
-func PlanAttach(inv Inventory, nsid uint32, controllers []uint16, title string, o Options) (Plan, error) {
-	return Plan{}, errors.New("not yet")
-}
-
-// PlanDetach plans a detachment; nil controllers means all it is attached to.
-func PlanDetach(inv Inventory, nsid uint32, controllers []uint16, title string, o Options) (Plan, error) {
-	return Plan{}, errors.New("not yet")
-}
-
-// PlanFormat plans a Format NVM.
-func PlanFormat(inv Inventory, t FormatTarget, o Options) (Plan, error) {
-	return Plan{}, errors.New("not yet")
-}
-
-// PlanSpec plans whatever the drive lacks of the spec.
-func PlanSpec(inv Inventory, s Spec, o Options) (Plan, error) {
-	return Plan{}, errors.New("not yet")
+func addCapped(a, b uint64) uint64 {
+	if a > ^uint64(0)-b {
+		return ^uint64(0)
+	}
+	return a + b
 }

@@ -1,17 +1,144 @@
 package namespace
 
-// Mismatch is a difference between what a plan promised and what is.
+import (
+	"fmt"
+	"slices"
+)
+
+// Mismatch is a difference between what was expected and what is.
 type Mismatch struct {
+	// NSID is 0 for the drive as a whole.
 	NSID  uint32 `json:"nsid"`
 	What  string `json:"what"`
 	Want  string `json:"want"`
 	Found string `json:"found"`
 }
 
-// Drift lists what changed on the drive since the plan was made, as far as the
-// plan depends on it.
-func (p Plan) Drift(now Inventory) []Mismatch { return nil }
+func (m Mismatch) String() string {
+	if m.NSID == 0 {
+		return fmt.Sprintf("%s: wanted %s, found %s", m.What, m.Want, m.Found)
+	}
+	return fmt.Sprintf("namespace %d: %s: wanted %s, found %s", m.NSID, m.What, m.Want, m.Found)
+}
 
-// Verify compares a drive with what the plan promised. Sizes may be smaller by
-// the step-downs the plan announced.
-func (p Plan) Verify(now Inventory) []Mismatch { return nil }
+// differ collects mismatches.
+type differ struct{ found []Mismatch }
+
+func (d *differ) compare(nsid uint32, what string, want, found any) {
+	if w, f := fmt.Sprint(want), fmt.Sprint(found); w != f {
+		d.found = append(d.found, Mismatch{NSID: nsid, What: what, Want: w, Found: f})
+	}
+}
+
+// Drift lists what changed on the drive since the plan was made, as far as the
+// plan depends on it. Counters that move by themselves (use, temperature) do
+// not count.
+func (p Plan) Drift(now Inventory) []Mismatch {
+	d, was := &differ{}, p.Inventory
+	d.compare(0, "identity", fmt.Sprintf("%+v", was.Identity), fmt.Sprintf("%+v", now.Identity))
+	d.compare(0, "controller", fmt.Sprintf("%+v", was.Controller), fmt.Sprintf("%+v", now.Controller))
+	d.compare(0, "LBA formats", fmt.Sprintf("%+v", was.Formats), fmt.Sprintf("%+v", now.Formats))
+	for _, a := range was.Namespaces {
+		b, ok := now.byNSID(a.NSID)
+		if !ok {
+			d.compare(a.NSID, "existence", "allocated", "not allocated")
+			continue
+		}
+		a.UsedBlocks, b.UsedBlocks = 0, 0
+		d.compare(a.NSID, "geometry", fmt.Sprintf("%+v", a), fmt.Sprintf("%+v", b))
+	}
+	for _, b := range now.Namespaces {
+		if _, ok := was.byNSID(b.NSID); !ok {
+			d.compare(b.NSID, "existence", "not allocated", "allocated")
+		}
+	}
+	return d.found
+}
+
+func (inv Inventory) byNSID(nsid uint32) (Namespace, bool) {
+	for _, n := range inv.Namespaces {
+		if n.NSID == nsid {
+			return n, true
+		}
+	}
+	return Namespace{}, false
+}
+
+// Verify compares a drive with what the plan promised. A new namespace may be
+// smaller by the steps down that the plan announced.
+func (p Plan) Verify(now Inventory) []Mismatch {
+	d := &differ{}
+	d.compare(0, "identity", fmt.Sprintf("%+v", p.Identity), fmt.Sprintf("%+v", now.Identity))
+	left := slices.Clone(now.Namespaces)
+	take := func(match func(Namespace) bool) (Namespace, bool) {
+		i := slices.IndexFunc(left, match)
+		if i < 0 {
+			return Namespace{}, false
+		}
+		n := left[i]
+		left = slices.Delete(left, i, i+1)
+		return n, true
+	}
+	var fresh []Namespace
+	for _, want := range p.After {
+		if want.NSID == 0 {
+			fresh = append(fresh, want)
+			continue
+		}
+		n, ok := take(func(n Namespace) bool { return n.NSID == want.NSID })
+		d.verify(want, n, ok, p.floorBlocks(want))
+	}
+	for _, want := range fresh {
+		floor := p.floorBlocks(want)
+		n, ok := take(func(n Namespace) bool {
+			probe := &differ{}
+			probe.verify(want, n, true, floor)
+			return len(probe.found) == 0
+		})
+		if !ok {
+			// Compare with any other, so that the message says what is wrong.
+			n, ok = take(func(Namespace) bool { return true })
+		}
+		d.verify(want, n, ok, floor)
+	}
+	for _, n := range left {
+		d.compare(n.NSID, "existence", "not allocated", "allocated")
+	}
+	return d.found
+}
+
+func (d *differ) verify(want, n Namespace, ok bool, floorBlocks uint64) {
+	if !ok {
+		d.compare(want.NSID, "existence", "allocated", "not allocated")
+		return
+	}
+	if n.SizeBlocks > want.SizeBlocks || n.SizeBlocks < floorBlocks {
+		d.compare(n.NSID, "size in blocks", want.SizeBlocks, n.SizeBlocks)
+	}
+	d.compare(n.NSID, "capacity in blocks", n.SizeBlocks, n.CapacityBlocks)
+	d.compare(n.NSID, "LBA format", want.Format, n.Format)
+	d.compare(n.NSID, "protection", want.Protection, n.Protection)
+	d.compare(n.NSID, "shared", want.Shared(), n.Shared())
+	d.compare(n.NSID, "controllers", controllerText(want.Controllers), controllerText(n.Controllers))
+	if want.NGUID != "" {
+		d.compare(n.NSID, "NGUID", want.NGUID, n.NGUID)
+	}
+	if want.EUI64 != "" {
+		d.compare(n.NSID, "EUI64", want.EUI64, n.EUI64)
+	}
+}
+
+// floorBlocks is how small the plan lets a namespace become: its size, except
+// where a create step may step down.
+func (p Plan) floorBlocks(want Namespace) uint64 {
+	for _, step := range p.Steps {
+		if step.Kind != KindCreate {
+			continue
+		}
+		params, err := decodeParams[createParams](step)
+		if err == nil && params.Geometry.SizeBlocks == want.SizeBlocks && params.Geometry.Format == want.Format {
+			return params.FloorBlocks
+		}
+	}
+	return want.SizeBlocks
+}

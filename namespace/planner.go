@@ -1,0 +1,295 @@
+package namespace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"nvop/namespace/txn"
+	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/nvmespec"
+)
+
+// planner collects the steps of one plan. What it returns depends on the
+// inventory and the target alone.
+type planner struct {
+	inv  Inventory
+	opts Options
+	plan Plan
+	// after is what the drive will be, by the order of creation.
+	after  []Namespace
+	expect []expectation
+}
+
+func newPlanner(inv Inventory, title string, o Options) *planner {
+	p := &planner{inv: inv, opts: o, after: slices.Clone(inv.Namespaces)}
+	p.plan = Plan{
+		Schema: PlanSchema, Title: title, Address: inv.Address, Identity: inv.Identity,
+		Steps: []txn.Step{}, Destroys: []string{}, Notes: []string{}, NSIDs: []uint32{},
+		Before: slices.Clone(inv.Namespaces), Inventory: inv,
+	}
+	return p
+}
+
+func (p *planner) refuse(check, subject, reason, remedy string) error {
+	return &nvmeioctl.RefusedError{Check: check, Subject: subject, Reason: reason, Remedy: remedy}
+}
+
+func (p *planner) note(format string, args ...any) {
+	p.plan.Notes = append(p.plan.Notes, fmt.Sprintf(format, args...))
+}
+
+// step appends a step and returns its index.
+func (p *planner) step(kind, title string, params any, destroys, undo string, cmds ...txn.Command) int {
+	index := len(p.plan.Steps)
+	var timeout int64
+	for _, c := range cmds {
+		timeout = max(timeout, c.TimeoutMS)
+	}
+	if cmds == nil {
+		cmds = []txn.Command{}
+	}
+	p.plan.Steps = append(p.plan.Steps, txn.Step{
+		Index: index, Kind: kind, Title: title, Params: mustJSON(params),
+		Commands: cmds, Destroys: destroys, UndoText: undo, TimeoutMS: timeout,
+	})
+	if destroys != "" {
+		p.plan.Destroys = append(p.plan.Destroys, destroys)
+	}
+	return index
+}
+
+// finish completes the plan: what the host should show, what is left over.
+func (p *planner) finish() Plan {
+	if len(p.plan.Steps) > 0 && len(p.expect) > 0 {
+		p.step(KindRescan, "look for the namespaces again and wait until the host shows them", rescanParams{Expect: p.expect},
+			"", "nothing to undo")
+	}
+	user := uint64(0)
+	for _, n := range p.after {
+		user = addCapped(user, n.SizeBytes())
+	}
+	p.plan.After = p.after
+	p.plan.OverProvisioning = overProvisioning(p.inv.Controller.TotalBytes, user)
+	return p.plan
+}
+
+// touch records that an existing namespace is concerned.
+func (p *planner) touch(nsid uint32) {
+	if !slices.Contains(p.plan.NSIDs, nsid) {
+		p.plan.NSIDs = append(p.plan.NSIDs, nsid)
+		slices.Sort(p.plan.NSIDs)
+	}
+}
+
+// find returns the namespace to work on: the one named, or the only one.
+func (p *planner) find(nsid uint32) (Namespace, error) {
+	if nsid == 0 && len(p.inv.Namespaces) != 1 {
+		if len(p.inv.Namespaces) == 0 {
+			return Namespace{}, p.refuse("namespace", p.inv.Address, "the drive has no namespace", "create one with: nvop ns create")
+		}
+		return Namespace{}, p.refuse("namespace", p.inv.Address,
+			fmt.Sprintf("the drive has %d namespaces and none was named: %s", len(p.inv.Namespaces), p.list()), "name one with --nsid")
+	}
+	for _, n := range p.inv.Namespaces {
+		if n.NSID != nsid && nsid != 0 {
+			continue
+		}
+		if n.Error != "" {
+			return Namespace{}, p.refuse("namespace", fmt.Sprintf("namespace %d", n.NSID), "it could not be read: "+n.Error, "")
+		}
+		return n, nil
+	}
+	return Namespace{}, p.refuse("namespace", fmt.Sprintf("namespace %d", nsid), "the drive has no such namespace; it has: "+p.list(), "")
+}
+
+func (p *planner) list() string {
+	if len(p.inv.Namespaces) == 0 {
+		return "none"
+	}
+	parts := make([]string, len(p.inv.Namespaces))
+	for i, n := range p.inv.Namespaces {
+		parts[i] = fmt.Sprintf("%d (%s)", n.NSID, Bytes(n.SizeBytes()))
+		if n.Error != "" {
+			parts[i] = fmt.Sprintf("%d (unreadable)", n.NSID)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// checkManagement refuses capacity changes where they cannot or should not be.
+func (p *planner) checkManagement(feature string) error {
+	c := p.inv.Controller
+	if !c.NamespaceManagement {
+		return &nvmeioctl.UnsupportedError{Feature: feature, Needs: "namespace management", Have: "this drive has no namespace management (OACS bit 3 is 0)"}
+	}
+	if err := p.checkTransport(); err != nil {
+		return err
+	}
+	for _, problem := range p.inv.Problems {
+		if problem.What == problemNamespaceList {
+			return p.refuse("inventory", p.inv.Address, "the list of namespaces could not be read: "+problem.Error, "")
+		}
+	}
+	return p.checkIdle()
+}
+
+func (p *planner) checkTransport() error {
+	switch p.inv.Transport {
+	case "pcie", "sim":
+		return nil
+	}
+	if p.opts.AllowFabrics {
+		return nil
+	}
+	return p.refuse("transport", p.inv.Address,
+		fmt.Sprintf("it is reached over %q: another host may own what lies behind it", p.inv.Transport), "only a PCIe drive is changed unless told otherwise")
+}
+
+// checkIdle refuses while the drive is busy with something that changes it.
+func (p *planner) checkIdle() error {
+	if p.inv.Controller.SanitizeInProgress {
+		return p.refuse("busy", p.inv.Address, "a sanitize operation is in progress", "wait until it has ended")
+	}
+	for _, n := range p.inv.Namespaces {
+		if n.FormatPercentLeft != 0 {
+			return p.refuse("busy", fmt.Sprintf("namespace %d", n.NSID),
+				fmt.Sprintf("a format is in progress, %d %% remain", n.FormatPercentLeft), "wait until it has ended")
+		}
+	}
+	return nil
+}
+
+// checkHealth refuses to destroy data on a drive that warns: a format or a
+// create may fail on it for good (case FMT-19).
+func (p *planner) checkHealth() error {
+	if p.inv.Health == nil || p.inv.Health.CriticalWarning == 0 || p.opts.AcceptCriticalWarning {
+		return nil
+	}
+	return p.refuse("health", p.inv.Address,
+		fmt.Sprintf("the SMART log shows critical warning 0x%02x; what is destroyed now may not come back", p.inv.Health.CriticalWarning),
+		"accept it explicitly to go on")
+}
+
+// format finds the LBA format by what it is.
+func (p *planner) format(want FormatSelector) (LBAFormat, error) {
+	var best *LBAFormat
+	var have []string
+	for _, f := range p.inv.Formats {
+		if f.DataBytes == 0 {
+			continue // not available
+		}
+		have = append(have, f.String())
+		if f.Selector() == want && (best == nil || f.RelativePerformance < best.RelativePerformance) {
+			best = &f
+		}
+	}
+	if best == nil {
+		return LBAFormat{}, &nvmeioctl.UnsupportedError{Feature: "LBA format " + want.String(), Needs: "a drive that lists it", Have: "this one lists " + strings.Join(have, ", ")}
+	}
+	if best.Index > 15 {
+		return LBAFormat{}, &nvmeioctl.UnsupportedError{
+			Feature: fmt.Sprintf("LBA format %s with index %d", want, best.Index), Needs: "extended LBA formats enabled by host behavior support", Have: ""}
+	}
+	return *best, nil
+}
+
+// remove plans that a namespace goes.
+func (p *planner) remove(n Namespace) error {
+	if n.WriteProtected {
+		return p.refuse("namespace", fmt.Sprintf("namespace %d", n.NSID), "it is write protected", "")
+	}
+	p.touch(n.NSID)
+	ref := reference{NSID: n.NSID}
+	deletedBy := len(p.plan.Steps)
+	if len(n.Controllers) > 0 {
+		deletedBy++
+		p.step(KindDetach, fmt.Sprintf("detach namespace %d from controller %s", n.NSID, controllerText(n.Controllers)),
+			attachmentParams{Namespace: ref, Geometry: n, Controllers: n.Controllers, DeletedBy: &deletedBy},
+			"", "attaches it again", describeDetach(n.NSID, n.Controllers))
+	}
+	p.step(KindDelete, fmt.Sprintf("delete namespace %d", n.NSID), deleteParams{Geometry: n},
+		fmt.Sprintf("all data of namespace %d (%s)", n.NSID, Bytes(n.SizeBytes())),
+		"creates a namespace of the old size, format and sharing again; its data and its identifiers cannot be brought back",
+		describeDelete(n.NSID))
+	p.after = slices.DeleteFunc(p.after, func(a Namespace) bool { return a.NSID == n.NSID })
+	// Where a new namespace gets the same NSID, the last step looks for that.
+	p.expect = append(p.expect, expectation{Namespace: ref})
+	return nil
+}
+
+// add plans a new namespace like n. q and maxSteps say how it may shrink.
+func (p *planner) add(n Namespace, c Capacity, q CapacityQuestion) error {
+	if err := p.checkControllers(n, n.Controllers); err != nil {
+		return err
+	}
+	if limit := p.maxNamespaces(); uint64(len(p.after)) >= limit {
+		return p.refuse("namespaces", p.inv.Address, fmt.Sprintf("the drive can hold %d namespaces and has them: %s", limit, p.list()), "delete one first")
+	}
+	n.NSID = 0
+	stepBytes, floorBytes := c.stepDown(q, p.opts.StepDownMax)
+	params := createParams{Geometry: n, StepBlocks: stepBytes / uint64(q.BlockBytes), FloorBlocks: floorBytes / uint64(q.BlockBytes)}
+	if params.FloorBlocks < n.SizeBlocks {
+		p.note("if the drive refuses the size for lack of capacity, it is made smaller in steps of %s, to no less than %s",
+			Bytes(stepBytes), Bytes(floorBytes))
+	}
+	index := p.step(KindCreate, fmt.Sprintf("create a namespace of %s blocks of %s (%s)", grouped(n.SizeBlocks), n.Format, Bytes(n.SizeBytes())),
+		params, "", "deletes it", describeCreate(n))
+	ref := reference{CreatedBy: &index}
+	if len(n.Controllers) > 0 {
+		cmd := describeAttach(0, n.Controllers)
+		cmd.NSIDFrom = fmt.Sprintf("created by step %d", index+1)
+		p.step(KindAttach, "attach the new namespace to controller "+controllerText(n.Controllers),
+			attachmentParams{Namespace: ref, Geometry: n, Controllers: n.Controllers}, "", "detaches it", cmd)
+		p.expect = append(p.expect, expectation{Namespace: ref, Geometry: &n, Here: slices.Contains(n.Controllers, p.inv.Identity.CNTLID)})
+	}
+	if p.inv.Controller.MaxNSID == 1 {
+		n.NSID = 1
+	}
+	p.after = append(p.after, n)
+	p.note("the new namespace has new identifiers: links under /dev/disk/by-id and entries that name them have to be changed")
+	if p.inv.Controller.MultiController && !n.Shared() {
+		p.note("the subsystem may have several controllers, and a private namespace can be attached to one of them only; this cannot be changed later")
+	}
+	return nil
+}
+
+// maxNamespaces is how many namespaces there may be.
+func (p *planner) maxNamespaces() uint64 {
+	if n := p.inv.Controller.MaxNamespaces; n != 0 {
+		return uint64(n)
+	}
+	return uint64(p.inv.Controller.MaxNSID)
+}
+
+func (p *planner) checkControllers(n Namespace, controllers []uint16) error {
+	if len(controllers) > nvmespec.ControllerListMax {
+		return p.refuse("controllers", p.inv.Address, fmt.Sprintf("%d controllers do not fit a list", len(controllers)), "")
+	}
+	if len(controllers) > 1 && !n.Shared() {
+		return p.refuse("controllers", p.inv.Address, "a private namespace cannot be attached to more than one controller", "create it shared")
+	}
+	return nil
+}
+
+// question is what a size of this format is resolved against when the
+// namespaces in freed go.
+func (p *planner) question(f LBAFormat, freed ...Namespace) CapacityQuestion {
+	c := p.inv.Controller
+	q := CapacityQuestion{
+		BlockBytes: f.DataBytes, GranularityBytes: f.granularity(c.TotalBytes),
+		TotalBytes: c.TotalBytes, AvailableBytes: c.UnallocatedBytes,
+	}
+	gone := map[uint32]bool{}
+	for _, n := range freed {
+		q.AvailableBytes = addCapped(q.AvailableBytes, n.takenBytes())
+		gone[n.NSID] = true
+	}
+	q.AvailableBytes = min(q.AvailableBytes, c.TotalBytes)
+	for _, n := range p.inv.Namespaces {
+		if !gone[n.NSID] {
+			q.OtherBytes = addCapped(q.OtherBytes, n.SizeBytes())
+		}
+	}
+	return q
+}

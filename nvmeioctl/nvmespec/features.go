@@ -484,3 +484,45 @@ func (t Timestamp) Append(b []byte) []byte {
 	p.put8(6, bit8(t.Stopped, 0)|t.Origin&7<<1)
 	return b
 }
+
+// DecodeFeature reads a feature's value, the completion dword and the data of Get
+// Features, into its type for JSON. Features without a type give a RawFeature.
+func DecodeFeature(id FeatureID, dw uint32, data []byte) (any, error) {
+	switch id {
+	case FeatureArbitration:
+		return DecodeArbitration(dw), nil
+	case FeaturePowerManagement:
+		return DecodePowerManagement(dw), nil
+	case FeatureTemperatureThreshold:
+		return DecodeTemperatureThreshold(dw), nil
+	case FeatureErrorRecovery:
+		return DecodeErrorRecovery(dw), nil
+	case FeatureWriteCache:
+		return DecodeWriteCache(dw), nil
+	case FeatureQueueCount:
+		return DecodeQueueCount(dw), nil
+	case FeatureInterruptCoalescing:
+		return DecodeInterruptCoalescing(dw), nil
+	case FeatureAsyncEvents:
+		return AsyncEventConfig{Events: AsyncEvents(dw)}, nil
+	case FeatureAPST:
+		return DecodeAPST(dw, data)
+	case FeatureTimestamp:
+		return DecodeTimestamp(data)
+	}
+	return RawFeature{Dword: dw, Data: data}, nil
+}
+
+// AsyncEventConfig is feature 0Bh: which events the controller may notify.
+type AsyncEventConfig struct {
+	Events AsyncEvents `json:"events"`
+}
+
+// Dword is the wire form.
+func (f AsyncEventConfig) Dword() uint32 { return uint32(f.Events) }
+
+// RawFeature is the value of a feature that this project gives no type.
+type RawFeature struct {
+	Dword uint32 `json:"dword"`
+	Data  []byte `json:"data,omitempty"`
+}

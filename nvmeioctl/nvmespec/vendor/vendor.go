@@ -76,7 +76,6 @@ type Log struct {
 const (
 	versionOffset = 511
 	unit32MiB     = 32 << 20
-	maxItems      = 42 // what fits before byte 511 in items of 12 bytes
 )
 
 // Logs is the table.
@@ -331,7 +330,7 @@ type Counters struct {
 	HostWrittenBytes nvmespec.Uint128
 	NANDReadBytes    nvmespec.Uint128
 	EraseCounts      Wear
-	// SparePercent goes into the normalised value of the erase counts.
+	// HealthPercent goes into the normalised value of the erase counts.
 	HealthPercent uint8
 }
 

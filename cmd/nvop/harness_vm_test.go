@@ -23,7 +23,8 @@ import (
 const (
 	plainSerial = "NVOPPLAIN" // one controller, one namespace of its own
 	sharedDrive = "NVOPSUB"   // two controllers, three shared namespaces
-	spareSerial = "NVOPSPARE" // one controller, one namespace: partner of md and dm
+	spareSerial = "NVOPSPARE" // one controller, one namespace: partner of md
+	slowSerial  = "NVOPSLOW"  // one controller, one namespace that writes slowly
 
 	vmNamespaceBytes = 256 << 20
 	// envBinary names the program under test in the guest.
@@ -59,6 +60,7 @@ func TestVM(t *testing.T) {
 	}
 	devices = append(devices, vm.Drive(plainSerial, image("plain"))...)
 	devices = append(devices, vm.Drive(spareSerial, image("spare"))...)
+	devices = append(devices, vm.SlowDrive(slowSerial, image("slow"), 8<<20)...)
 	devices = append(devices, vm.Subsystem{
 		Serial: sharedDrive, Controllers: 2,
 		Images: []string{image("sub1"), image("sub2"), image("sub3")},

@@ -79,7 +79,7 @@ func guestDiscovery(t *testing.T) {
 			t.Errorf("%s: NQN %q, sysfs says %q", c.Name, c.SubsystemNQN, got)
 		}
 	}
-	for serial, want := range map[string]int{plainSerial: 1, spareSerial: 1, sharedDrive: 2} {
+	for serial, want := range map[string]int{plainSerial: 1, spareSerial: 1, slowSerial: 1, sharedDrive: 2} {
 		if count[serial] != want {
 			t.Errorf("drive %s has %d controllers, want %d", serial, count[serial], want)
 		}
@@ -104,8 +104,8 @@ func guestDiscovery(t *testing.T) {
 	if slices.Sort(nsids); !slices.Equal(nsids, []uint32{1, 2, 3}) {
 		t.Errorf("shared namespaces %v, want 1 2 3 (all: %+v)", nsids, inv.Namespaces)
 	}
-	if len(inv.Namespaces) != 5 {
-		t.Errorf("%d namespaces, want 5: hidden path devices must not count", len(inv.Namespaces))
+	if len(inv.Namespaces) != 6 {
+		t.Errorf("%d namespaces, want 6: hidden path devices must not count", len(inv.Namespaces))
 	}
 }
 
@@ -369,8 +369,123 @@ func guestConformance(t *testing.T) {
 // resetCases end the boot: they take controllers away for a moment.
 func resetCases() []vm.Case {
 	return []vm.Case{
+		{Name: "kernel/protects-nothing", Run: guestUnprotected},
+		{Name: "kernel/name-changes-nsid-stays", Run: guestRenamed},
 		{Name: "kernel/rescan", Run: guestRescan},
 		{Name: "kernel/reset", Run: guestReset},
+		{Name: "kernel/time-out-is-indeterminate", Limit: 3 * time.Minute, Run: guestTimeout},
+	}
+}
+
+// formatCommand is Format NVM (80h) to a format of the list in Identify Namespace.
+func formatCommand(format uint32, timeout time.Duration) *nvmeioctl.Command {
+	return &nvmeioctl.Command{Opcode: 0x80, NSID: 1, CDW10: format, Timeout: timeout}
+}
+
+// guestUnprotected pins the reason for our own check of use: a Format through
+// the controller's node passes while somebody has the disk to himself.
+func guestUnprotected(t *testing.T) {
+	node := blockNode(t, spareSerial, 1)
+	f, err := os.OpenFile(node, os.O_RDWR|syscall.O_EXCL, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if second, err := os.OpenFile(node, os.O_RDWR|syscall.O_EXCL, 0); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("a second exclusive open: %v, %v", second, err)
+	}
+	dev := openNode(t, controllerNode(t, spareSerial))
+	if done, err := dev.Submit(t.Context(), formatCommand(4, 30*time.Second)); err != nil || done.Status != 0 {
+		t.Fatalf("format: %+v, %v", done, err)
+	}
+	if got := sysfs("block", filepath.Base(node), "queue/logical_block_size"); got != "4096" {
+		t.Errorf("block of %s bytes, want 4096", got)
+	}
+	if done, err := dev.Submit(t.Context(), formatCommand(0, 30*time.Second)); err != nil || done.Status != 0 {
+		t.Fatalf("format back: %+v, %v", done, err)
+	}
+	// Format 15 is not in the list.
+	if done, err := dev.Submit(t.Context(), formatCommand(15, 30*time.Second)); err != nil || done.Status != 0x410a {
+		t.Errorf("format 15: %+v, %v, want status 0x410a", done, err)
+	}
+}
+
+// guestRenamed: a namespace that comes back while its old node is held open gets
+// another name. What it is must be found by its NSID.
+func guestRenamed(t *testing.T) {
+	old := blockName(t, sharedDrive, 3)
+	f, err := os.Open("/dev/" + old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ctrl := controllerNode(t, sharedDrive)
+	var ids []string
+	for _, name := range controllersBySerial(t, sharedDrive) {
+		ids = append(ids, sysfs("class/nvme", name, "cntlid"))
+	}
+	list := strings.Join(ids, ",")
+	tool(t, "nvme", "detach-ns", ctrl, "-n", "3", "-c", list)
+	tool(t, "nvme", "attach-ns", ctrl, "-n", "3", "-c", list)
+	eventually(t, "namespace 3 to come back", func() bool { return blockName(t, sharedDrive, 3) != "" })
+	name := blockName(t, sharedDrive, 3)
+	t.Logf("namespace 3 was %s and is %s", old, name)
+	target, err := nvmeioctl.Host{}.Resolve("/dev/" + name)
+	if err != nil || target.NSID() != 3 || len(target.Controllers) != 2 {
+		t.Errorf("/dev/%s: %+v, %v", name, target, err)
+	}
+	if nsid, err := openNode(t, "/dev/"+name).NSID(); err != nil || nsid != 3 {
+		t.Errorf("/dev/%s: the kernel says namespace %d, %v", name, nsid, err)
+	}
+	inv, err := nvmeioctl.Host{}.Discover()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ns := range inv.Namespaces {
+		if ns.Name == name && ns.NSID != 3 {
+			t.Errorf("%s is called namespace %d", name, ns.NSID)
+		}
+	}
+}
+
+// guestTimeout: the kernel resets the controller when a command takes too long.
+// Whether the command was carried out is not known then, and must not be called
+// a failure.
+func guestTimeout(t *testing.T) {
+	name := controllersBySerial(t, slowSerial)[0]
+	dev := openNode(t, "/dev/"+name)
+	// QEMU lets a first write of any size pass and makes the next one wait for it.
+	if done, err := dev.Submit(t.Context(), formatCommand(0, 30*time.Second)); err != nil || done.Status != 0 {
+		t.Fatalf("first format: %+v, %v", done, err)
+	}
+	begin := time.Now()
+	done, err := dev.Submit(t.Context(), formatCommand(4, 3*time.Second))
+	if !errors.Is(err, nvmeioctl.ErrIndeterminate) {
+		t.Fatalf("format of a slow drive with a time-out of 3 s: %+v, %v after %v", done, err, time.Since(begin))
+	}
+	if wait := time.Since(begin); wait < 2*time.Second {
+		t.Errorf("it took only %v", wait)
+	}
+	if _, ok := errors.AsType[nvmespec.StatusError](err); ok {
+		t.Errorf("no answer came, and it is called one: %v", err)
+	}
+	for range 300 {
+		if sysfs("class/nvme", name, "state") == "live" {
+			break
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	page := make([]byte, 4096)
+	if done, err := dev.Submit(t.Context(), identify(1, 0, page)); err != nil || done.Status != 0 {
+		t.Errorf("identify after the reset: %+v, %v", done, err)
 	}
 }
 

@@ -60,7 +60,7 @@ func guestList(t *testing.T) {
 		}
 	}
 	slices.Sort(found)
-	if want := []string{plainSerial, spareSerial, sharedDrive, sharedDrive}; !slices.Equal(found, want) {
+	if want := []string{plainSerial, slowSerial, spareSerial, sharedDrive, sharedDrive}; !slices.Equal(found, want) {
 		t.Errorf("serials %v, want %v", found, want)
 	}
 	for _, ns := range objects(t, doc, "namespaces") {

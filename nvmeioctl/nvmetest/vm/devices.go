@@ -34,6 +34,14 @@ func Drive(serial, image string) []string {
 	}
 }
 
+// SlowDrive is like [Drive], with writes held down to a number of bytes a second:
+// a Format, which writes zeros, then outlasts its time-out.
+func SlowDrive(serial, image string, writeBytesPerSecond int64) []string {
+	args := Drive(serial, image)
+	args[1] += fmt.Sprintf(",throttling.bps-write=%d", writeBytesPerSecond)
+	return args
+}
+
 // Subsystem is an NVM subsystem with several controllers and namespaces.
 type Subsystem struct {
 	// Serial is that of every controller (QEMU refuses different ones), names

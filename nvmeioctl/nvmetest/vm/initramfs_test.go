@@ -133,3 +133,11 @@ func TestSubsystem_arguments(t *testing.T) {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
 }
+
+func TestSlowDrive_throttlesTheDrive(t *testing.T) {
+	got := SlowDrive("S", "i", 1<<20)
+	want := []string{"-drive", "file=i,if=none,id=S-d,format=raw,throttling.bps-write=1048576", "-device", "nvme,id=S,serial=S,drive=S-d"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -49,6 +49,17 @@ type grammar struct {
 	Output  string `short:"o" enum:"table,json" default:"table" help:"Show the result as a table or as one JSON document." placeholder:"table|json"`
 	Journal string `help:"Journal file (default: /var/lib/nvop/journal.db for root, else $XDG_STATE_HOME/nvop/journal.db)." placeholder:"FILE"`
 
+	List listCmd `cmd:"" help:"List controllers and namespaces of this host." group:"know"`
+
+	NS       nsCmd       `cmd:"" name:"ns" help:"List, create, delete, attach and detach namespaces." group:"shape"`
+	Op       opCmd       `cmd:"" help:"Change over-provisioning." group:"shape"`
+	Format   formatCmd   `cmd:"" help:"Format namespaces: change the LBA format, erase." group:"shape"`
+	Plan     planCmd     `cmd:"" help:"Show how a drive would be brought to a desired state." group:"shape"`
+	Apply    applyCmd    `cmd:"" help:"Bring a drive to a desired state." group:"shape"`
+	Resume   resumeCmd   `cmd:"" help:"Carry on an interrupted change." group:"shape"`
+	Rollback rollbackCmd `cmd:"" help:"Undo an interrupted change." group:"shape"`
+
+	Sim     simCmd     `cmd:"" help:"Simulated drives." group:"other"`
 	Version versionCmd `cmd:"" help:"Print the version." group:"other"`
 }
 

@@ -38,6 +38,11 @@ func usagef(format string, args ...any) error {
 	return &codedError{exitUsage, fmt.Errorf(format, args...)}
 }
 
+// refusedf is a safety check that said no.
+func refusedf(check, subject, remedy, format string, args ...any) error {
+	return &nvmeioctl.RefusedError{Check: check, Subject: subject, Remedy: remedy, Reason: fmt.Sprintf(format, args...)}
+}
+
 // exitCode finds the code an error asks for.
 func exitCode(err error) int {
 	if err == nil {

@@ -62,7 +62,8 @@ func (p *Page) Grid(header []string, rows [][]string) {
 			align[i], names[i] = tw.AlignRight, rest
 		}
 	}
-	t := tablewriter.NewTable(&p.buf,
+	var grid bytes.Buffer
+	t := tablewriter.NewTable(&grid,
 		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
 			Borders: tw.BorderNone,
 			Settings: tw.Settings{
@@ -84,5 +85,8 @@ func (p *Page) Grid(header []string, rows [][]string) {
 	}
 	if err := t.Render(); err != nil && p.err == nil {
 		p.err = err
+	}
+	for line := range strings.Lines(grid.String()) {
+		p.buf.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
 }

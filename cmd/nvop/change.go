@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"nvop/cmd/nvop/internal/render"
+	"nvop/journal"
+	"nvop/namespace"
+	"nvop/namespace/txn"
+	"nvop/nvmeioctl/inuse"
+)
+
+// changeFlags are those of every command that changes a drive.
+type changeFlags struct {
+	consentFlags
+	traceFlag
+	DryRun                bool `help:"Read the drive, print the plan with its exact commands, and change nothing." short:"n"`
+	AllowFabrics          bool `help:"Allow capacity changes on a drive that is not on PCIe."`
+	AcceptCriticalWarning bool `help:"Allow changes to a drive whose SMART log shows a critical warning."`
+}
+
+func (f changeFlags) options() namespace.Options {
+	return namespace.Options{AllowFabrics: f.AllowFabrics, AcceptCriticalWarning: f.AcceptCriticalWarning}
+}
+
+// planner makes a plan from what a drive is. named is the namespace the address
+// names, 0 for a controller.
+type planner func(inv namespace.Inventory, named uint32) (namespace.Plan, error)
+
+// planResult shows a plan that is not carried out.
+type planResult struct {
+	namespace.Plan
+	Changed   bool `json:"changed"`
+	AlreadySo bool `json:"already_so"`
+}
+
+func (r planResult) Text(p *render.Page) {
+	if r.AlreadySo {
+		p.Line("already so: %s", r.Title)
+	}
+	p.Line("%s", strings.TrimRight(r.Plan.Text(), "\n"))
+}
+
+// changeResult is what a change did.
+type changeResult struct {
+	Schema           string                      `json:"schema"`
+	Address          string                      `json:"address"`
+	Serial           string                      `json:"serial"`
+	Changed          bool                        `json:"changed"`
+	AlreadySo        bool                        `json:"already_so"`
+	State            string                      `json:"state"`
+	Transaction      string                      `json:"transaction,omitempty"`
+	Title            string                      `json:"title"`
+	Before           []namespace.Namespace       `json:"before"`
+	After            []namespace.Namespace       `json:"after"`
+	OverProvisioning *namespace.OverProvisioning `json:"over_provisioning,omitempty"`
+	Notes            []string                    `json:"notes,omitempty"`
+	Journal          string                      `json:"journal,omitempty"`
+}
+
+func (r changeResult) Text(p *render.Page) {
+	switch {
+	case r.AlreadySo:
+		p.Line("already so: %s (drive %s)", r.Title, r.Serial)
+	default:
+		p.Line("%s: %s (drive %s, transaction %s)", r.State, r.Title, r.Serial, r.Transaction)
+	}
+	p.Grid(namespaceHeader(), namespaceRows(r.After))
+	if op := r.OverProvisioning; op != nil {
+		p.Pairs("over-provisioning", fmt.Sprintf("%s%% of user capacity, %s%% of total", op.OfUserPercent, op.OfTotalPercent))
+	}
+	for _, n := range r.Notes {
+		p.Line("  note: %s", n)
+	}
+}
+
+func namespaceHeader() []string {
+	return []string{">nsid", ">size", ">blocks", ">lba", "attached to", "shared", "nguid"}
+}
+
+func namespaceRows(list []namespace.Namespace) [][]string {
+	var rows [][]string
+	for _, ns := range list {
+		if ns.Error != "" {
+			rows = append(rows, []string{fmt.Sprint(ns.NSID), "unreadable", "", "", "", "", ns.Error})
+			continue
+		}
+		var attached []string
+		for _, c := range ns.Controllers {
+			attached = append(attached, fmt.Sprintf("%d (0x%x)", c, c))
+		}
+		if attached == nil {
+			attached = []string{"none"}
+		}
+		rows = append(rows, []string{
+			fmt.Sprint(ns.NSID), render.Size(ns.SizeBlocks * uint64(ns.Format.DataBytes)), render.Count(ns.SizeBlocks),
+			lbaText(ns.Format), strings.Join(attached, ", "), yesNo(ns.Shared()), ns.NGUID,
+		})
+	}
+	return rows
+}
+
+func lbaText(f namespace.LBAFormat) string {
+	if f.MetadataBytes == 0 {
+		return fmt.Sprint(f.DataBytes)
+	}
+	return fmt.Sprintf("%d+%d", f.DataBytes, f.MetadataBytes)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// openJournal opens the journal for writing.
+func (a *app) openJournal(ctx context.Context, mode journal.Mode) (*journal.Journal, error) {
+	path := a.journalPath
+	if path == "" {
+		var err error
+		if path, err = journal.DefaultPath(os.Geteuid() == 0, a.getenv); err != nil {
+			return nil, err
+		}
+	}
+	return journal.Open(ctx, path, mode)
+}
+
+// change plans and, with consent, carries the plan out as a transaction.
+func (a *app) change(ctx context.Context, address string, f changeFlags, plan planner) (err error) {
+	d, err := a.open(address)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	a.traced(d, f.Trace)
+	inv, err := d.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := plan(inv, d.nsid)
+	if err != nil {
+		return err
+	}
+	if f.DryRun {
+		return a.print(planResult{Plan: p, AlreadySo: p.AlreadySo()})
+	}
+	if p.AlreadySo() {
+		return a.print(changeResult{
+			Schema: "nvop.change/1", Address: address, Serial: p.Identity.Serial, AlreadySo: true, State: "already so",
+			Title: p.Title, Before: p.Before, After: p.After, OverProvisioning: p.OverProvisioning,
+		})
+	}
+	return a.carryOut(ctx, d, f, p)
+}
+
+// carryOut runs a plan: consent, use, lock, transaction, verification.
+func (a *app) carryOut(ctx context.Context, d *drive, f changeFlags, p namespace.Plan) (err error) {
+	kinds, err := f.kinds()
+	if err != nil {
+		return err
+	}
+	if err := d.checkUse(p.NSIDs, kinds); err != nil {
+		return err
+	}
+	if err := a.confirm(f.consentFlags, p.Identity.Serial, p.Title, p.Destroys); err != nil {
+		return err
+	}
+	lock, err := lockDrive(lockDir(a.getenv), p.Identity.Serial, p.Title)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.release()) }()
+	j, err := a.openJournal(ctx, journal.ReadWrite)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	// Time has passed since the plan was made: a prompt was answered, a lock
+	// was waited for.
+	now, err := d.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	if drift := p.Drift(now); len(drift) > 0 {
+		return driftError(d.address, drift)
+	}
+	if err := noneUnfinished(ctx, j, p.Identity.Serial); err != nil {
+		return err
+	}
+	t, err := p.Transaction()
+	if err != nil {
+		return err
+	}
+	t.Address = d.durableAddress()
+	report, err := a.runner(d, j, p, kinds).Run(ctx, t)
+	if err != nil {
+		return err
+	}
+	return a.finish(ctx, d, j, p, report)
+}
+
+// noneUnfinished refuses a new change while an older one is half done: its
+// record of the old geometry would no longer be true.
+func noneUnfinished(ctx context.Context, j *journal.Journal, serial string) error {
+	open, err := j.Unfinished(ctx, serial)
+	if err != nil {
+		return err
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return refusedf("unfinished transaction", "drive "+serial,
+		fmt.Sprintf("nvop resume %s, or nvop rollback %s", open[0].ID, open[0].ID),
+		"transaction %s (%s) is half done", open[0].ID, open[0].Title)
+}
+
+// runner builds what carries out transactions on a drive.
+func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []inuse.Kind) *txn.Runner {
+	o := namespace.ExecutorOptions{}
+	if d.target != nil {
+		o.Visible = d.visible
+	}
+	return &txn.Runner{
+		Device: d.dev, Clock: d.clock, Log: j, Registry: namespace.Executors(o),
+		Identify: namespace.ReadIdentity,
+		PreStep: d.preStep(consent{
+			identity: p.Identity, what: p.Title, accept: accepted, touches: p.NSIDs, expires: d.expiry(),
+		}),
+		Notify: a.progressOf,
+	}
+}
+
+// progressOf tells on standard error how a transaction goes.
+func (a *app) progressOf(e txn.Event) {
+	if e.Phase != txn.PhaseAfterIntent {
+		return
+	}
+	verb := ""
+	if e.Direction == txn.Backward {
+		verb = "undo "
+	}
+	note := ""
+	if e.Note != "" {
+		note = ": " + e.Note
+	}
+	a.note("step %d of %d: %s%s%s", e.Step.Index+1, e.Steps, verb, e.Step.Title, note)
+}
+
+// finish verifies what a transaction left and prints it.
+func (a *app) finish(ctx context.Context, d *drive, j *journal.Journal, p namespace.Plan, report txn.Report) error {
+	now, err := d.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	r := changeResult{
+		Schema: "nvop.change/1", Address: d.address, Serial: p.Identity.Serial, Changed: true, State: "changed",
+		Transaction: report.ID, Title: p.Title, Before: p.Before, After: now.Namespaces,
+		OverProvisioning: p.OverProvisioning, Notes: p.Notes, Journal: j.Path(),
+	}
+	if err := a.print(r); err != nil {
+		return err
+	}
+	if wrong := p.Verify(now); len(wrong) > 0 {
+		return reported{driftError(d.address, wrong)}
+	}
+	return nil
+}
+
+// driftError says how a drive differs from what a plan expects.
+func driftError(address string, list []namespace.Mismatch) error {
+	var parts []string
+	for _, m := range list {
+		part := fmt.Sprintf("%s is %s, expected %s", m.What, m.Found, m.Want)
+		if m.NSID != 0 {
+			part = fmt.Sprintf("namespace %d: %s", m.NSID, part)
+		}
+		parts = append(parts, part)
+	}
+	return &codedError{exitFindings, fmt.Errorf("%s: the drive is not as planned: %s", address, strings.Join(parts, "; "))}
+}

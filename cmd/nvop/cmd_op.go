@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+
+	"nvop/namespace"
+)
+
+type opCmd struct {
+	Set opSetCmd `cmd:"" help:"Give a namespace another size, to change over-provisioning."`
+}
+
+type opSetCmd struct {
+	driveArg
+	Size  string `help:"New size: 6.4TB, 5.82TiB, 12502446768blocks, 80%, max or factory. Whole GB and TB are marketing capacities." xor:"target" required:"" placeholder:"SIZE"`
+	OP    string `name:"op" help:"New over-provisioning: 20% means (total-user)/user." xor:"target" required:"" placeholder:"PERCENT"`
+	IDEMA string `name:"idema" help:"New size by the IDEMA count of a marketing capacity: 6.4TB." xor:"target" required:"" placeholder:"CAPACITY"`
+	OPOf  string `name:"op-of" enum:"user,total" default:"user" help:"What --op is a share of."`
+	Exact bool   `help:"Take --size literally, not as a marketing capacity."`
+	NSID  uint32 `name:"nsid" help:"The namespace to replace (default: the only one)." placeholder:"N"`
+	LBA   string `name:"lba" help:"LBA format by data and metadata size, such as 4096 or 4096+8 (default: the present one)." placeholder:"DATA[+META]"`
+	changeFlags
+}
+
+func (opSetCmd) Help() string {
+	return `Deletes the namespace and creates it again with the new size, as one transaction: the old geometry is journaled first, each step is verified by reading back, and after any interruption "nvop resume" goes on and "nvop rollback" brings the old size back. The data is lost either way.
+
+Example:
+  nvop op set /dev/nvme0 --size 6.4TB --dry-run
+  nvop op set /dev/nvme0 --size 6.4TB --confirm-serial S1234`
+}
+
+func (c opSetCmd) size() (namespace.Size, error) {
+	switch {
+	case c.OP != "":
+		return namespace.ParseOP(c.OP, c.OPOf == "total")
+	case c.IDEMA != "":
+		return namespace.ParseIDEMA(c.IDEMA)
+	}
+	return namespace.ParseSize(c.Size, c.Exact)
+}
+
+func (c opSetCmd) title() string {
+	switch {
+	case c.OP != "":
+		return "op set --op " + c.OP + " --op-of " + c.OPOf
+	case c.IDEMA != "":
+		return "op set --idema " + c.IDEMA
+	}
+	return "op set --size " + c.Size
+}
+
+// oneNSID joins the namespace a flag names with the one the address names.
+func oneNSID(flag, named uint32) (uint32, error) {
+	if flag != 0 && named != 0 && flag != named {
+		return 0, usagef("--nsid %d, but the address names namespace %d", flag, named)
+	}
+	return max(flag, named), nil
+}
+
+// lbaSelector reads --lba; nil where it is not given.
+func lbaSelector(text string) (*namespace.FormatSelector, error) {
+	if text == "" {
+		return nil, nil
+	}
+	f, err := namespace.ParseFormat(text)
+	return &f, err
+}
+
+func (c opSetCmd) Run(ctx context.Context, a *app) error {
+	size, err := c.size()
+	if err != nil {
+		return err
+	}
+	lba, err := lbaSelector(c.LBA)
+	if err != nil {
+		return err
+	}
+	return a.change(ctx, c.Drive, c.changeFlags, func(inv namespace.Inventory, named uint32) (namespace.Plan, error) {
+		nsid, err := oneNSID(c.NSID, named)
+		if err != nil {
+			return namespace.Plan{}, err
+		}
+		return namespace.PlanOPSet(inv, namespace.OPTarget{NSID: nsid, Size: size, Format: lba, Title: c.title()}, c.options())
+	})
+}

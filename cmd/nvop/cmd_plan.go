@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"nvop/journal"
+	"nvop/namespace"
+	"nvop/namespace/txn"
+)
+
+// specFlag names the desired state.
+type specFlag struct {
+	File string `short:"f" required:"" type:"existingfile" help:"The desired state of the drive, a YAML file." placeholder:"SPEC"`
+}
+
+func (f specFlag) read() (namespace.Spec, error) {
+	text, err := os.ReadFile(f.File)
+	if err != nil {
+		return namespace.Spec{}, err
+	}
+	return namespace.ParseSpec(f.File, text)
+}
+
+type planCmd struct {
+	driveArg
+	specFlag
+	traceFlag
+	AllowFabrics          bool `help:"Allow capacity changes on a drive that is not on PCIe."`
+	AcceptCriticalWarning bool `help:"Allow changes to a drive whose SMART log shows a critical warning."`
+}
+
+func (planCmd) Help() string {
+	return "Reads the drive and prints what apply would do, with the exact commands. It changes nothing.\n\nExample: nvop plan /dev/nvme0 -f spec.yaml"
+}
+
+func (c planCmd) Run(ctx context.Context, a *app) (err error) {
+	spec, err := c.read()
+	if err != nil {
+		return err
+	}
+	d, err := a.open(c.Drive)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	a.traced(d, c.Trace)
+	inv, err := d.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := namespace.PlanSpec(inv, spec, namespace.Options{AllowFabrics: c.AllowFabrics, AcceptCriticalWarning: c.AcceptCriticalWarning})
+	if err != nil {
+		return err
+	}
+	return a.print(planResult{Plan: p, AlreadySo: p.AlreadySo()})
+}
+
+type applyCmd struct {
+	driveArg
+	specFlag
+	changeFlags
+}
+
+func (applyCmd) Help() string {
+	return "Example: nvop apply /dev/nvme0 -f spec.yaml --confirm-serial S1234"
+}
+
+func (c applyCmd) Run(ctx context.Context, a *app) error {
+	spec, err := c.read()
+	if err != nil {
+		return err
+	}
+	return a.change(ctx, c.Drive, c.changeFlags, func(inv namespace.Inventory, _ uint32) (namespace.Plan, error) {
+		p, err := namespace.PlanSpec(inv, spec, c.options())
+		p.Title = "apply -f " + c.File
+		return p, err
+	})
+}
+
+// againFlags are those of resume and rollback.
+type againFlags struct {
+	ID      string `arg:"" optional:"" help:"The transaction, as it was printed or as nvop journal list shows it (default: the only unfinished one)."`
+	Address string `help:"Where the drive is now, if its address has changed." placeholder:"DRIVE"`
+	consentFlags
+	traceFlag
+}
+
+type resumeCmd struct{ againFlags }
+
+func (resumeCmd) Help() string {
+	return "Carries on a change that was interrupted: what was done is found out from the drive itself.\n\nExample: nvop resume 3 --confirm-serial S1234"
+}
+
+func (c resumeCmd) Run(ctx context.Context, a *app) error {
+	return a.again(ctx, c.againFlags, "resume", (*txn.Runner).Resume)
+}
+
+type rollbackCmd struct{ againFlags }
+
+func (rollbackCmd) Help() string {
+	return "Undoes a change that was interrupted: a namespace of the old size comes back. Its data does not.\n\nExample: nvop rollback 3 --confirm-serial S1234"
+}
+
+func (c rollbackCmd) Run(ctx context.Context, a *app) error {
+	return a.again(ctx, c.againFlags, "rollback", (*txn.Runner).Rollback)
+}
+
+// unfinished finds the transaction that is meant.
+func unfinished(ctx context.Context, j *journal.Journal, id string) (txn.Transaction, error) {
+	if id != "" {
+		h, err := j.Load(ctx, id)
+		if err != nil {
+			return txn.Transaction{}, err
+		}
+		if h.Transaction.State.Finished() {
+			return txn.Transaction{}, fmt.Errorf("transaction %s (%s) is finished: %s", id, h.Transaction.Title, h.Transaction.State)
+		}
+		return h.Transaction, nil
+	}
+	open, err := j.Unfinished(ctx, "")
+	switch {
+	case err != nil:
+		return txn.Transaction{}, err
+	case len(open) == 0:
+		return txn.Transaction{}, errors.New("no transaction is unfinished")
+	case len(open) > 1:
+		return txn.Transaction{}, usagef("%d transactions are unfinished; name one (nvop journal list shows them)", len(open))
+	}
+	return open[0], nil
+}
+
+// again takes an unfinished transaction on, in one direction or the other.
+func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*txn.Runner, context.Context, string) (txn.Report, error)) (err error) {
+	kinds, err := f.kinds()
+	if err != nil {
+		return err
+	}
+	j, err := a.openJournal(ctx, journal.ReadWrite)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	t, err := unfinished(ctx, j, f.ID)
+	if err != nil {
+		return err
+	}
+	address := t.Address
+	if f.Address != "" {
+		address = f.Address
+	}
+	what := fmt.Sprintf("%s of transaction %s (%s)", verb, t.ID, t.Title)
+	if err := a.confirm(f.consentFlags, t.Identity.Serial, what, nil); err != nil {
+		return err
+	}
+	d, err := a.open(address)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	a.traced(d, f.Trace)
+	lock, err := lockDrive(lockDir(a.getenv), t.Identity.Serial, what)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.release()) }()
+	p := namespace.Plan{Title: what, Identity: t.Identity, NSIDs: touched(t)}
+	report, err := take(a.runner(d, j, p, kinds), ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	return a.printAgain(ctx, d, j, t, report)
+}
+
+// touched are the namespaces that a stored transaction names; nil, which means
+// all, when one of its commands reaches beyond them.
+func touched(t txn.Transaction) []uint32 {
+	var list []uint32
+	for _, s := range t.Steps {
+		for _, c := range s.Commands {
+			if c.NSID == 0xFFFFFFFF {
+				return nil
+			}
+			if c.NSID != 0 {
+				list = append(list, c.NSID)
+			}
+		}
+	}
+	return list
+}
+
+func (a *app) printAgain(ctx context.Context, d *drive, j *journal.Journal, t txn.Transaction, report txn.Report) error {
+	now, err := d.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	state := "changed"
+	if report.State == txn.StateRolledBack {
+		state = "rolled back"
+	}
+	return a.print(changeResult{
+		Schema: "nvop.change/1", Address: d.address, Serial: t.Identity.Serial, Changed: true, State: state,
+		Transaction: report.ID, Title: t.Title, After: now.Namespaces, Journal: j.Path(),
+	})
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"nvop/cmd/nvop/internal/render"
+	"nvop/namespace"
+	"nvop/nvmeioctl/sim"
+)
+
+type simCmd struct {
+	Profiles simProfilesCmd `cmd:"" help:"List the drive models that can be simulated."`
+	Create   simCreateCmd   `cmd:"" help:"Make a simulated drive in a file."`
+}
+
+type simProfilesCmd struct{}
+
+func (simProfilesCmd) Help() string { return "Example: nvop sim profiles -o json" }
+
+type profileResult struct {
+	Schema        string `json:"schema"`
+	Name          string `json:"name"`
+	Summary       string `json:"summary"`
+	Model         string `json:"model"`
+	CapacityBytes uint64 `json:"capacity_bytes"`
+	MaxNamespaces uint32 `json:"max_namespaces"`
+	RatedCycles   uint32 `json:"rated_cycles"`
+}
+
+// profilesResult is a plain array: each element carries the schema.
+type profilesResult []profileResult
+
+func (r profilesResult) Text(p *render.Page) {
+	var rows [][]string
+	for _, x := range r {
+		rows = append(rows, []string{x.Name, x.Model, render.Size(x.CapacityBytes), fmt.Sprint(x.MaxNamespaces), render.Count(x.RatedCycles), x.Summary})
+	}
+	p.Grid([]string{"profile", "model", ">capacity", ">namespaces", ">rated cycles", "what it is"}, rows)
+}
+
+func (simProfilesCmd) Run(a *app) error {
+	r := profilesResult{}
+	for _, x := range sim.Profiles() {
+		r = append(r, profileResult{
+			Schema: "nvop.sim-profile/1", Name: x.Name, Summary: x.Summary, Model: x.Model,
+			CapacityBytes: x.CapacityBytes, MaxNamespaces: x.MaxNamespaces, RatedCycles: x.Flash.RatedCycles,
+		})
+	}
+	return a.print(r)
+}
+
+type simCreateCmd struct {
+	File    string `arg:"" type:"path" help:"The file to make; it must not exist." placeholder:"FILE"`
+	Profile string `required:"" help:"The drive model; nvop sim profiles lists them." placeholder:"NAME"`
+	Serial  string `help:"Serial number (default: made from the profile and the seed)." placeholder:"SERIAL"`
+	Seed    uint64 `default:"1" help:"Two drives of one profile and seed behave alike." placeholder:"N"`
+	Scale   uint32 `help:"How many mapping units one unit of the flash map stands for (default: about a million units in the map)." placeholder:"N"`
+}
+
+func (simCreateCmd) Help() string {
+	return "Example: nvop sim create drive.nvop --profile pblaze7-7940-7.68tb"
+}
+
+type simCreateResult struct {
+	Schema     string                `json:"schema"`
+	Address    string                `json:"address"`
+	Profile    string                `json:"profile"`
+	Serial     string                `json:"serial"`
+	Namespaces []namespace.Namespace `json:"namespaces"`
+}
+
+func (r simCreateResult) Text(p *render.Page) {
+	p.Line("created %s (%s), serial number %s", r.Address, r.Profile, r.Serial)
+	p.Grid(namespaceHeader(), namespaceRows(r.Namespaces))
+}
+
+func (c simCreateCmd) Run(ctx context.Context, a *app) (err error) {
+	profile, ok := sim.LookupProfile(c.Profile)
+	if !ok {
+		return usagef("--profile %s: no profile of that name (nvop sim profiles lists them)", c.Profile)
+	}
+	if err := sim.Create(c.File, profile, sim.Options{Serial: c.Serial, Seed: c.Seed, Scale: c.Scale}); err != nil {
+		return err
+	}
+	d, err := a.open("sim:" + c.File)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	inv, err := d.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	return a.print(simCreateResult{
+		Schema: "nvop.sim-create/1", Address: d.address, Profile: profile.Name, Serial: inv.Identity.Serial, Namespaces: inv.Namespaces,
+	})
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"nvop/nvmeioctl"
+)
+
+// driveLock is the one lock a drive has, across processes: a soak and a resize
+// exclude each other, and so do two soaks. The kernel drops it when the process
+// ends however it ends, so nothing is left to clean up.
+type driveLock struct{ f *os.File }
+
+// lockDir is where the locks lie. Real drives need root, so one place serves
+// all who can change one.
+func lockDir(getenv func(string) string) string {
+	if os.Geteuid() == 0 {
+		return "/run/lock/nvop"
+	}
+	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "nvop")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("nvop-%d", os.Geteuid()))
+}
+
+// lockDrive takes the lock of the drive with this serial or says who has it.
+func lockDrive(dir, serial, purpose string) (*driveLock, error) {
+	if serial == "" {
+		return nil, &nvmeioctl.RefusedError{Check: "identity", Subject: "drive", Reason: "it reports no serial number, so it cannot be told from another"}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("drive lock: %w", err)
+	}
+	path := filepath.Join(dir, lockName(serial))
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("drive lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(path)
+		if cerr := f.Close(); cerr != nil {
+			err = errors.Join(err, cerr)
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("drive lock %s: %w", path, err)
+		}
+		return nil, &nvmeioctl.RefusedError{
+			Check: "lock", Subject: "drive " + serial,
+			Reason: "another nvop is working on it: " + strings.TrimSpace(string(holder)),
+			Remedy: "wait for it, or stop it",
+		}
+	}
+	if err := f.Truncate(0); err == nil {
+		_, err = fmt.Fprintf(f, "process %d, %s\n", os.Getpid(), purpose)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("drive lock %s: %w", path, err), f.Close())
+	}
+	return &driveLock{f: f}, nil
+}
+
+// lockName makes a file name of a serial number, which a drive may fill with
+// anything.
+func lockName(serial string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '-' {
+			return r
+		}
+		return '_'
+	}, serial)
+	return clean + ".lock"
+}
+
+// release gives the lock back. The file stays: removing it would let two
+// processes hold locks on two files of one name.
+func (l *driveLock) release() error { return l.f.Close() }

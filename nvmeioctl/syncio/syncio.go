@@ -7,6 +7,13 @@
 package syncio
 
 import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
 	"nvop/nvmeioctl"
 )
 
@@ -22,9 +29,12 @@ const (
 	DirectRequired
 )
 
+// MaxDepth is the greatest Options.Depth: each request under way takes a thread.
+const MaxDepth = 1024
+
 // Options are how a file is opened as a queue.
 type Options struct {
-	// Depth is how many requests may be outstanding; 0 means 1, at most 1024.
+	// Depth is how many requests may be outstanding; 0 means 1, at most MaxDepth.
 	Depth int
 	// Write opens for writing too.
 	Write bool
@@ -33,52 +43,243 @@ type Options struct {
 	Exclusive bool
 	// Direct says whether the page cache is bypassed.
 	Direct DirectMode
-	// Clock is what results are stamped with; nil means a new SystemClock.
+	// Clock is what results are stamped with and Reap's limit is on; nil means a
+	// new SystemClock. It must run in real time, since the I/O does.
 	Clock nvmeioctl.Clock
 	// LogicalBlockBytes overrides what the file reports; 0 asks the file.
 	LogicalBlockBytes int
-	// MaxRequestBytes is the largest LengthBytes, for which bounce buffers are
-	// made when requests arrive unaligned; 0 means 1 MiB.
+	// MaxRequestBytes is the largest LengthBytes; 0 means 1 MiB. Bounce buffers
+	// of this size are made for requests whose buffers are not aligned.
 	MaxRequestBytes int
 }
 
 // Queue implements nvmeioctl.IOQueue. Like every IOQueue it has one user.
 type Queue struct {
-	opts Options
+	file  file
+	clock nvmeioctl.Clock
+	max   int
+	slots []slot
+	free  []uint16 // the slots with no request in them
+	// jobs hands slots to the workers and done hands them back. Both hold every
+	// slot, so neither blocks the sender.
+	jobs, done chan uint16
+	workers    sync.WaitGroup
+	timer      *time.Timer
+	closed     bool
 }
 
-// Open opens a block device, character device or plain file as a queue.
-func Open(path string, opts Options) (*Queue, error) { return &Queue{opts: opts}, nil }
+// slot is one place for a request under way.
+type slot struct {
+	req    nvmeioctl.IORequest
+	result nvmeioctl.IOResult
+	bounce []byte // made at the first request that needs it, then kept
+	call   vector
+}
 
-// SizeBytes is the size of the file or device in bytes; 0 for a character
-// device, which has none.
-func (q *Queue) SizeBytes() int64 { return 0 }
+// Open opens a block device, character device or plain file as a queue. A plain
+// file must exist; writing beyond its end makes it longer.
+func Open(path string, opts Options) (*Queue, error) {
+	depth := max(1, opts.Depth)
+	if depth > MaxDepth || opts.MaxRequestBytes < 0 || opts.LogicalBlockBytes < 0 {
+		return nil, fmt.Errorf("%s: depth %d, largest request %d bytes, block of %d bytes: out of range",
+			path, opts.Depth, opts.MaxRequestBytes, opts.LogicalBlockBytes)
+	}
+	f, err := openFile(path, opts)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	q := &Queue{
+		file: f, clock: opts.Clock, max: cmp.Or(opts.MaxRequestBytes, 1<<20),
+		slots: make([]slot, depth), free: make([]uint16, 0, depth),
+		jobs: make(chan uint16, depth), done: make(chan uint16, depth),
+		timer: time.NewTimer(time.Hour),
+	}
+	q.timer.Stop()
+	if q.clock == nil {
+		q.clock = nvmeioctl.NewSystemClock()
+	}
+	for i := range depth {
+		q.free = append(q.free, uint16(i))
+	}
+	if depth > 1 {
+		for range depth {
+			q.workers.Go(q.work)
+		}
+	}
+	return q, nil
+}
+
+// work carries requests out until the queue is closed.
+func (q *Queue) work() {
+	for i := range q.jobs {
+		q.run(&q.slots[i])
+		q.done <- i
+	}
+}
+
+// SizeBytes is the size of the file or device in bytes when it was opened; 0
+// for a character device, which has none.
+func (q *Queue) SizeBytes() int64 { return q.file.size }
 
 // LogicalBlockBytes is the logical block's data size in bytes: of the block
-// device, or 512 for another file.
-func (q *Queue) LogicalBlockBytes() int { return 512 }
+// device, or the smallest unit of direct I/O for another file, at least 512.
+func (q *Queue) LogicalBlockBytes() int { return q.file.block }
 
-// AlignBytes is what offsets, lengths and buffer addresses must be multiples
-// of to be used without a copy; 1 when the page cache is in between.
-func (q *Queue) AlignBytes() int { return 1 }
+// AlignBytes is what buffer addresses must be multiples of to be used without
+// a copy; 1 when the page cache is in between.
+func (q *Queue) AlignBytes() int { return q.file.memAlign }
 
 // Direct says whether O_DIRECT is in effect.
-func (q *Queue) Direct() bool { return false }
+func (q *Queue) Direct() bool { return q.file.direct }
 
 // Depth implements IOQueue.
-func (q *Queue) Depth() int { return max(1, q.opts.Depth) }
+func (q *Queue) Depth() int { return len(q.slots) }
 
-// Submit implements IOQueue.
-func (q *Queue) Submit(reqs []nvmeioctl.IORequest) (int, error) { return 0, nil }
-
-// Reap implements IOQueue.
-func (q *Queue) Reap(results []nvmeioctl.IOResult, until nvmeioctl.Instant) (int, error) {
-	return 0, nil
+// Submit implements IOQueue. With a depth of one the request is carried out
+// before Submit returns. A request that is malformed is an error and is not
+// taken.
+func (q *Queue) Submit(reqs []nvmeioctl.IORequest) (int, error) {
+	if q.closed {
+		return 0, os.ErrClosed
+	}
+	for n := range reqs {
+		if len(q.free) == 0 {
+			return n, nil
+		}
+		if err := q.check(&reqs[n]); err != nil {
+			return n, err
+		}
+		i := q.free[len(q.free)-1]
+		q.free = q.free[:len(q.free)-1]
+		s := &q.slots[i]
+		s.req = reqs[n]
+		if len(q.slots) > 1 {
+			q.jobs <- i
+			continue
+		}
+		q.run(s)
+		q.done <- i
+	}
+	return len(reqs), nil
 }
 
-// Close implements IOQueue.
-func (q *Queue) Close() error { return nil }
+// check refuses what the caller must not ask for.
+func (q *Queue) check(r *nvmeioctl.IORequest) error {
+	block := int64(q.file.block)
+	switch r.Op {
+	case nvmeioctl.OpFlush:
+		return nil
+	case nvmeioctl.OpRead, nvmeioctl.OpWrite:
+	default:
+		return fmt.Errorf("%s: unknown operation %d", q.file.path, r.Op)
+	}
+	switch {
+	case r.LengthBytes <= 0 || int(r.LengthBytes) > q.max:
+		return fmt.Errorf("%s: a request of %d bytes; the largest is %d", q.file.path, r.LengthBytes, q.max)
+	case len(r.Buf) < int(r.LengthBytes):
+		return fmt.Errorf("%s: a request of %d bytes with a buffer of %d", q.file.path, r.LengthBytes, len(r.Buf))
+	case r.OffsetBytes < 0 || r.OffsetBytes%block != 0 || int64(r.LengthBytes)%block != 0:
+		return fmt.Errorf("%s: offset %d or length %d is no multiple of the block of %d bytes",
+			q.file.path, r.OffsetBytes, r.LengthBytes, block)
+	}
+	return nil
+}
 
-// AlignedBuffer returns a buffer of n bytes whose address is a multiple of
-// align (a power of two).
-func AlignedBuffer(n, align int) []byte { return make([]byte, n) }
+// run carries one request out and fills its result.
+func (q *Queue) run(s *slot) {
+	buf := s.req.Buf
+	if s.req.Op != nvmeioctl.OpFlush {
+		buf = buf[:s.req.LengthBytes]
+	}
+	bounced := s.req.Op != nvmeioctl.OpFlush && !aligned(buf, q.file.memAlign)
+	if bounced {
+		if s.bounce == nil {
+			s.bounce = AlignedBuffer(q.max, q.file.memAlign)
+		}
+		buf = s.bounce[:s.req.LengthBytes]
+		if s.req.Op == nvmeioctl.OpWrite {
+			copy(buf, s.req.Buf)
+		}
+	}
+	err := q.file.do(s, buf)
+	if bounced && s.req.Op == nvmeioctl.OpRead && err == nil {
+		copy(s.req.Buf, buf)
+	}
+	s.result = nvmeioctl.IOResult{Tag: s.req.Tag, Err: err, Done: q.clock.Now()}
+	s.req.Buf = nil // the caller's again
+}
+
+// Reap implements IOQueue. Each result is stamped when its call returned, not
+// when it is reaped.
+func (q *Queue) Reap(results []nvmeioctl.IOResult, until nvmeioctl.Instant) (int, error) {
+	if q.closed {
+		return 0, os.ErrClosed
+	}
+	if len(q.free) == len(q.slots) || len(results) == 0 {
+		return 0, nil
+	}
+	i, ok := q.wait(until)
+	if !ok {
+		return 0, nil
+	}
+	results[0] = q.take(i)
+	n := 1
+	for n < len(results) {
+		select {
+		case i := <-q.done:
+			results[n] = q.take(i)
+			n++
+			continue
+		default:
+		}
+		break
+	}
+	// Workers that end at the same time may hand in out of order.
+	slices.SortStableFunc(results[:n], func(a, b nvmeioctl.IOResult) int { return cmp.Compare(a.Done, b.Done) })
+	return n, nil
+}
+
+// wait returns the first completed slot, or false when the clock shows until.
+func (q *Queue) wait(until nvmeioctl.Instant) (uint16, bool) {
+	select {
+	case i := <-q.done:
+		return i, true
+	default:
+	}
+	if until == nvmeioctl.Never {
+		return <-q.done, true
+	}
+	left := until.Sub(q.clock.Now())
+	if left <= 0 {
+		return 0, false
+	}
+	q.timer.Reset(left)
+	defer q.timer.Stop()
+	select {
+	case i := <-q.done:
+		return i, true
+	case <-q.timer.C:
+		return 0, false
+	}
+}
+
+// take frees a slot and returns what was in it.
+func (q *Queue) take(i uint16) nvmeioctl.IOResult {
+	q.free = append(q.free, i)
+	return q.slots[i].result
+}
+
+// Close implements IOQueue. It waits for the requests under way, whose results
+// are lost.
+func (q *Queue) Close() error {
+	if q.closed {
+		return os.ErrClosed
+	}
+	q.closed = true
+	close(q.jobs)
+	q.workers.Wait()
+	if err := q.file.close(); err != nil {
+		return fmt.Errorf("%s: %w", q.file.path, err)
+	}
+	return nil
+}

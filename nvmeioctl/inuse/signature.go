@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 )
 
 // What is read of a device: enough for every place below.
@@ -218,7 +217,12 @@ func (p *prober) zfsPool() string {
 
 // findSignatures looks at what is on the disks and their partitions.
 func (f *finder) findSignatures() {
-	pools := f.list("/proc/spl/kstat/zfs", "zfs")
+	var pools []string
+	for _, name := range f.list("/proc/spl/kstat/zfs", "zfs") {
+		if f.exists("/proc/spl/kstat/zfs/" + name + "/state") { // the rest are no pools
+			pools = append(pools, name)
+		}
+	}
 	for _, d := range f.where(func(d *device) bool { return !d.char && d.below == "" }) {
 		size, err := strconv.ParseInt(f.attr("/sys/class/block/"+d.name+"/size", d.node()), 10, 54)
 		if err != nil {
@@ -259,9 +263,8 @@ func useOf(s signature, node string, pools []string) Use {
 		u.Detail += fmt.Sprintf(" pool %q", s.pool)
 	}
 	for _, pool := range pools {
-		// Without a name in the label any imported pool may be the one. The
-		// directory holds other files, which are no pools.
-		if pool == s.pool || s.pool == "" && !strings.HasSuffix(pool, "stats") {
+		// Without a name in the label any imported pool may be the one.
+		if pool == s.pool || s.pool == "" {
 			u.Kind, u.Class = KindZFS, Never
 			u.Detail = fmt.Sprintf("member of the imported ZFS pool %q", pool)
 		}

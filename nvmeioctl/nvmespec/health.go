@@ -17,9 +17,10 @@ const (
 	// OCPDatacenter is the SMART / health information extended log of the OCP
 	// Datacenter NVMe SSD specification, GUID AFD514C9-7C6F-4F9C-A4F2-BFEA2810AFC5.
 	OCPDatacenter OCPLayout = 1
-	// OCPHyperscale is the older layout of hyperscale boot drives (WDC SCA V1,
-	// Micron hyperscale), GUID 65438878-ACD8-78A1-6642-1E0F92D76DC4. Byte 16 is
-	// not what was read, as in the newer one, but what was written to SLC.
+	// OCPHyperscale is the older layout of hyperscale boot drives, GUID
+	// 65438878-ACD8-78A1-6642-1E0F92D76DC4. Byte 16 is not what was read, as in the
+	// newer one, but what was written to SLC. Source of its offsets: nvme-cli
+	// plugins/wdc, SCAO_V1.
 	OCPHyperscale OCPLayout = 2
 )
 
@@ -100,11 +101,28 @@ const (
 	offHSPMUWS  = 16
 	offHSBUNBN  = 32
 	offHSBUNBR  = 34
+	offHSXRC    = 40
+	offHSUREC   = 48
+	offHSEECE   = 56
+	offHSEEDE   = 64
+	offHSSDPU   = 80
 	offHSMNUDEC = 84
 	offHSMXUDEC = 92
 	offHSAVUDEC = 100
-	offHSEE     = 226
+	offHSPCEC   = 148
+	offHSPFBU   = 156
+	offHSSVN    = 160
+	offHSTNU    = 188
+	offHSSEEC   = 202
+	offHSRFSC   = 210
+	offHSBSNBN  = 218
+	offHSBSNBR  = 220
+	offHSEEST   = 226
+	offHSTTC    = 242
+	offHSUIO    = 244
 	offHSPMUR   = 252
+	offHSPLRC   = 284
+	offHSPSCC   = 292
 )
 
 // OCPHealth is log C0h. Fields that a layout does not have are not reported.
@@ -128,20 +146,21 @@ type OCPHealth struct {
 	XORRecoveries             uint64 `json:"xor_recoveries"`
 	UncorrectableReads        uint64 `json:"uncorrectable_reads"`
 	SoftECCErrors             uint64 `json:"soft_ecc_errors"`
-	EndToEndDetected          uint32 `json:"end_to_end_detected"`
-	EndToEndCorrected         uint32 `json:"end_to_end_corrected"`
+	// End-to-end errors are 32 bits in the datacenter layout.
+	EndToEndDetected  uint64 `json:"end_to_end_detected"`
+	EndToEndCorrected uint64 `json:"end_to_end_corrected"`
 	// SystemDataUsedPercent is 0..255.
 	SystemDataUsedPercent uint8 `json:"system_data_used_percent"`
-	// Refreshes is a 56-bit count.
+	// Refreshes is a 56-bit count in the datacenter layout.
 	Refreshes uint64 `json:"refreshes"`
-	// Erase counts of the user data blocks; the average is not reported by old
-	// versions of the OCP layout, where it reads 0.
+	// Erase counts of the user data blocks (of TLC in the hyperscale layout). The
+	// average is 0 where an old version of the datacenter layout has none.
 	EraseCountMin uint64 `json:"erase_count_min"`
 	EraseCountMax uint64 `json:"erase_count_max"`
 	EraseCountAvg uint64 `json:"erase_count_avg"`
-	// ThermalThrottles is the count of throttling events (8 bits) and
-	// ThermalThrottleStatus the present state.
-	ThermalThrottles      uint8  `json:"thermal_throttles"`
+	// ThermalThrottles is the count of throttling events (8 bits in the datacenter
+	// layout, 16 in the other) and ThermalThrottleStatus the present state.
+	ThermalThrottles      uint16 `json:"thermal_throttles"`
 	ThermalThrottleStatus uint8  `json:"thermal_throttle_status"`
 	PCIeCorrectableErrors uint64 `json:"pcie_correctable_errors"`
 	IncompleteShutdowns   uint32 `json:"incomplete_shutdowns"`
@@ -201,12 +220,12 @@ func (h *OCPHealth) decodeDatacenter(p page) {
 	h.XORRecoveries = p.u64(offOCPXRC)
 	h.UncorrectableReads = p.u64(offOCPUREC)
 	h.SoftECCErrors = p.u64(offOCPSEEC)
-	h.EndToEndDetected, h.EndToEndCorrected = p.u32(offOCPEEDE), p.u32(offOCPEECE)
+	h.EndToEndDetected, h.EndToEndCorrected = uint64(p.u32(offOCPEEDE)), uint64(p.u32(offOCPEECE))
 	h.SystemDataUsedPercent = p.u8(offOCPSDPU)
 	h.Refreshes = p.uint(offOCPRC, 7)
 	h.EraseCountMax, h.EraseCountMin = uint64(p.u32(offOCPMXUDE)), uint64(p.u32(offOCPMNUDE))
 	h.EraseCountAvg = p.u64(offOCPNAEC)
-	h.ThermalThrottles, h.ThermalThrottleStatus = p.u8(offOCPNTTE), p.u8(offOCPCTS)
+	h.ThermalThrottles, h.ThermalThrottleStatus = uint16(p.u8(offOCPNTTE)), p.u8(offOCPCTS)
 	h.PCIeCorrectableErrors = p.u64(offOCPPCC)
 	h.IncompleteShutdowns = p.u32(offOCPICS)
 	h.FreeBlocksPercent = p.u8(offOCPPFB)
@@ -232,14 +251,14 @@ func (h OCPHealth) putDatacenter(p page) {
 	p.put64(offOCPXRC, h.XORRecoveries)
 	p.put64(offOCPUREC, h.UncorrectableReads)
 	p.put64(offOCPSEEC, h.SoftECCErrors)
-	p.put32(offOCPEEDE, h.EndToEndDetected)
-	p.put32(offOCPEECE, h.EndToEndCorrected)
+	p.put32(offOCPEEDE, clip32(h.EndToEndDetected))
+	p.put32(offOCPEECE, clip32(h.EndToEndCorrected))
 	p.put8(offOCPSDPU, h.SystemDataUsedPercent)
 	p.put(offOCPRC, 7, h.Refreshes)
-	p.put32(offOCPMXUDE, uint32(min(h.EraseCountMax, 1<<32-1)))
-	p.put32(offOCPMNUDE, uint32(min(h.EraseCountMin, 1<<32-1)))
+	p.put32(offOCPMXUDE, clip32(h.EraseCountMax))
+	p.put32(offOCPMNUDE, clip32(h.EraseCountMin))
 	p.put64(offOCPNAEC, h.EraseCountAvg)
-	p.put8(offOCPNTTE, h.ThermalThrottles)
+	p.put8(offOCPNTTE, uint8(min(h.ThermalThrottles, 0xFF)))
 	p.put8(offOCPCTS, h.ThermalThrottleStatus)
 	p.put64(offOCPPCC, h.PCIeCorrectableErrors)
 	p.put32(offOCPICS, h.IncompleteShutdowns)
@@ -258,9 +277,24 @@ func (h *OCPHealth) decodeHyperscale(p page) {
 	h.PhysicalBytesWritten = p.u128(offHSPMUWT)
 	h.SLCBytesWritten = Some(p.u128(offHSPMUWS))
 	h.BadUserBlocksNormalised, h.BadUserBlocks = p.u16(offHSBUNBN), p.uint(offHSBUNBR, 6)
+	h.XORRecoveries = p.u64(offHSXRC)
+	h.UncorrectableReads = p.u64(offHSUREC)
+	h.EndToEndCorrected, h.EndToEndDetected = p.u64(offHSEECE), p.u64(offHSEEDE)
+	h.SystemDataUsedPercent = p.u8(offHSSDPU)
 	h.EraseCountMin, h.EraseCountMax, h.EraseCountAvg = p.u64(offHSMNUDEC), p.u64(offHSMXUDEC), p.u64(offHSAVUDEC)
-	h.EstimateBytes = p.u128(offHSEE)
+	h.PCIeCorrectableErrors = p.u64(offHSPCEC)
+	h.FreeBlocksPercent = p.u8(offHSPFBU)
+	h.SecurityVersion = p.u64(offHSSVN)
+	h.UsedBlocks = p.u64(offHSTNU)
+	h.SoftECCErrors = p.u64(offHSSEEC)
+	h.Refreshes = p.u64(offHSRFSC)
+	h.BadSystemBlocksNormalised, h.BadSystemBlocks = p.u16(offHSBSNBN), p.uint(offHSBSNBR, 6)
+	h.EstimateBytes = p.u128(offHSEEST)
+	h.ThermalThrottles = p.u16(offHSTTC)
+	h.UnalignedIO = p.u64(offHSUIO)
 	h.PhysicalBytesRead = p.u128(offHSPMUR)
+	h.LinkRetrains = p.u64(offHSPLRC)
+	h.PowerStateChanges = p.u64(offHSPSCC)
 }
 
 func (h OCPHealth) putHyperscale(p page) {
@@ -268,12 +302,32 @@ func (h OCPHealth) putHyperscale(p page) {
 	p.put128(offHSPMUWS, h.SLCBytesWritten.Or(Uint128{}))
 	p.put16(offHSBUNBN, h.BadUserBlocksNormalised)
 	p.put(offHSBUNBR, 6, h.BadUserBlocks)
+	p.put64(offHSXRC, h.XORRecoveries)
+	p.put64(offHSUREC, h.UncorrectableReads)
+	p.put64(offHSEECE, h.EndToEndCorrected)
+	p.put64(offHSEEDE, h.EndToEndDetected)
+	p.put8(offHSSDPU, h.SystemDataUsedPercent)
 	p.put64(offHSMNUDEC, h.EraseCountMin)
 	p.put64(offHSMXUDEC, h.EraseCountMax)
 	p.put64(offHSAVUDEC, h.EraseCountAvg)
-	p.put128(offHSEE, h.EstimateBytes)
+	p.put64(offHSPCEC, h.PCIeCorrectableErrors)
+	p.put8(offHSPFBU, h.FreeBlocksPercent)
+	p.put64(offHSSVN, h.SecurityVersion)
+	p.put64(offHSTNU, h.UsedBlocks)
+	p.put64(offHSSEEC, h.SoftECCErrors)
+	p.put64(offHSRFSC, h.Refreshes)
+	p.put16(offHSBSNBN, h.BadSystemBlocksNormalised)
+	p.put(offHSBSNBR, 6, h.BadSystemBlocks)
+	p.put128(offHSEEST, h.EstimateBytes)
+	p.put16(offHSTTC, h.ThermalThrottles)
+	p.put64(offHSUIO, h.UnalignedIO)
 	p.put128(offHSPMUR, h.PhysicalBytesRead)
+	p.put64(offHSPLRC, h.LinkRetrains)
+	p.put64(offHSPSCC, h.PowerStateChanges)
 }
+
+// clip32 is v in 32 bits, held at the largest value.
+func clip32(v uint64) uint32 { return uint32(min(v, 1<<32-1)) }
 
 // Append appends the 512 bytes of the log in the layout of h.
 func (h OCPHealth) Append(b []byte) []byte {

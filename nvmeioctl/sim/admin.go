@@ -10,44 +10,6 @@ import (
 	"nvop/nvmeioctl/nvmespec"
 )
 
-// Statuses the controller answers with (NVMe Base 2.x, "Status Code").
-const (
-	stOK               nvmespec.Status = 0x000
-	stInvalidOpcode    nvmespec.Status = 0x001
-	stInvalidField     nvmespec.Status = 0x002
-	stDataTransfer     nvmespec.Status = 0x004
-	stInternal         nvmespec.Status = 0x006
-	stInvalidNamespace nvmespec.Status = 0x00B
-	stSequence         nvmespec.Status = 0x00C
-	stLBARange         nvmespec.Status = 0x080
-	stFormatting       nvmespec.Status = 0x084
-	stInvalidQueue     nvmespec.Status = 0x101
-	stEventLimit       nvmespec.Status = 0x105
-	stFirmwareSlot     nvmespec.Status = 0x106
-	stFirmwareImage    nvmespec.Status = 0x107
-	stInvalidLog       nvmespec.Status = 0x109
-	stInvalidFormat    nvmespec.Status = 0x10A
-	stConventional     nvmespec.Status = 0x10B
-	stNotSaveable      nvmespec.Status = 0x10D
-	stNotChangeable    nvmespec.Status = 0x10E
-	stNotPerNamespace  nvmespec.Status = 0x10F
-	stSubsystemReset   nvmespec.Status = 0x110
-	stControllerReset  nvmespec.Status = 0x111
-	stOverlap          nvmespec.Status = 0x114
-	stCapacity         nvmespec.Status = 0x115
-	stNoNSID           nvmespec.Status = 0x116
-	stAttached         nvmespec.Status = 0x118
-	stPrivate          nvmespec.Status = 0x119
-	stNotAttached      nvmespec.Status = 0x11A
-	stThin             nvmespec.Status = 0x11B
-	stControllerList   nvmespec.Status = 0x11C
-	stSelfTesting      nvmespec.Status = 0x11D
-	stCommandSet       nvmespec.Status = 0x129
-
-	stDNR  nvmespec.Status = 0x4000
-	stMore nvmespec.Status = 0x2000
-)
-
 const (
 	nsidAll = nvmespec.BroadcastNSID
 	// dataBytes is the length of the structures that commands transfer.
@@ -80,7 +42,7 @@ func (r *request) profile() *Profile { return &r.d.st.Profile }
 // the command was at fault.
 func (r *request) fail(s nvmespec.Status, param uint16) (uint32, nvmespec.Status) {
 	r.param = param
-	return 0, s | stDNR
+	return 0, s | nvmespec.StatusDNR
 }
 
 // adminCommand is one row of the admin command set.
@@ -175,19 +137,19 @@ func (d *Drive) submit(ctx context.Context, c int, cmd *nvmeioctl.Command) (nvme
 }
 
 // noChange is a transaction that only saves.
-func noChange(*state) (uint32, nvmespec.Status) { return 0, stOK }
+func noChange(*state) (uint32, nvmespec.Status) { return 0, nvmespec.StatusSuccess }
 
 // pendingReset says that a status reports success that waits for a reset.
 func pendingReset(s nvmespec.Status) bool {
 	c := s.Code()
-	return c == stConventional || c == stSubsystemReset || c == stControllerReset
+	return c == nvmespec.StatusNeedsReset || c == nvmespec.StatusNeedsSubsystemReset || c == nvmespec.StatusNeedsControllerReset
 }
 
 // runAdmin checks what all commands have in common and runs the command.
 func (r *request) runAdmin() (uint32, nvmespec.Status, bool) {
 	a, ok := lookupAdmin(r.profile(), r.cmd.Opcode)
 	if !ok {
-		result, s := r.fail(stInvalidOpcode, 0)
+		result, s := r.fail(nvmespec.StatusInvalidOpcode, 0)
 		return result, s, false
 	}
 	if s := r.checkReserved(a.nsid, a.used); s != 0 {
@@ -200,7 +162,7 @@ func (r *request) runAdmin() (uint32, nvmespec.Status, bool) {
 // checkReserved refuses a command with a bit set that means nothing.
 func (r *request) checkReserved(nsid bool, used [6]uint32) nvmespec.Status {
 	if !nsid && r.cmd.NSID != 0 {
-		_, s := r.fail(stInvalidField, paramNSID)
+		_, s := r.fail(nvmespec.StatusInvalidField, paramNSID)
 		return s
 	}
 	words := [8]uint32{r.cmd.CDW2, r.cmd.CDW3, r.cmd.CDW10, r.cmd.CDW11, r.cmd.CDW12, r.cmd.CDW13, r.cmd.CDW14, r.cmd.CDW15}
@@ -211,21 +173,21 @@ func (r *request) checkReserved(nsid bool, used [6]uint32) nvmespec.Status {
 		}
 		if extra := w &^ mask; extra != 0 {
 			bit := bits.TrailingZeros32(extra)
-			_, s := r.fail(stInvalidField, uint16(at+bit/8)|uint16(bit%8)<<8)
+			_, s := r.fail(nvmespec.StatusInvalidField, uint16(at+bit/8)|uint16(bit%8)<<8)
 			return s
 		}
 	}
-	return stOK
+	return nvmespec.StatusSuccess
 }
 
 // reply copies a structure to the host. Real hardware transfers what the
 // command says whatever the buffer holds, so a short buffer is an error here.
 func (r *request) reply(b []byte) (uint32, nvmespec.Status) {
 	if len(r.cmd.Data) < len(b) {
-		return r.fail(stDataTransfer, paramNone)
+		return r.fail(nvmespec.StatusDataTransfer, paramNone)
 	}
 	copy(r.cmd.Data, b)
-	return 0, stOK
+	return 0, nvmespec.StatusSuccess
 }
 
 // commit changes the state by change and saves it. If change fails or the
@@ -241,7 +203,7 @@ func (d *Drive) commit(change func(*state) (uint32, nvmespec.Status)) (uint32, n
 	if err := d.save(); err != nil {
 		d.st = before
 		d.lastSaveError = err
-		return 0, stInternal
+		return 0, nvmespec.StatusInternal
 	}
 	d.notify()
 	return result, s
@@ -255,7 +217,7 @@ func (d *Drive) commitMedia(change func(*state) (uint32, nvmespec.Status)) (uint
 	flash, err := d.media.MarshalBinary()
 	if err != nil {
 		d.lastSaveError = err
-		return 0, stInternal
+		return 0, nvmespec.StatusInternal
 	}
 	result, s := d.commit(change)
 	if s.Code() != 0 && !d.closed {
@@ -309,14 +271,14 @@ func (d *Drive) unlockedStep() {
 // queueCommand answers the commands that make and delete I/O queues. The host
 // driver owns the queues; a passed-through command never has a valid one.
 func queueCommand(r *request) (uint32, nvmespec.Status) {
-	return r.fail(stInvalidQueue, paramCDW10)
+	return r.fail(nvmespec.StatusInvalidQueue, paramCDW10)
 }
 
 // abort says that the command was not aborted, which is always allowed.
-func abort(*request) (uint32, nvmespec.Status) { return 1, stOK }
+func abort(*request) (uint32, nvmespec.Status) { return 1, nvmespec.StatusSuccess }
 
 // asyncEventRequest is refused: the host driver has used up all that may be
 // outstanding. Events come through NextEvent.
 func asyncEventRequest(r *request) (uint32, nvmespec.Status) {
-	return r.fail(stEventLimit, paramNone)
+	return r.fail(nvmespec.StatusAsyncEventLimit, paramNone)
 }

@@ -166,26 +166,26 @@ func hours(ns int64) uint64 { return uint64(ns / 3600e9) }
 func startSelfTest(r *request) (uint32, nvmespec.Status) {
 	code, nsid := uint8(r.cmd.CDW10&0xF), r.cmd.NSID
 	if nsid != 0 && nsid != nsidAll && nsid > r.profile().MaxNamespaces {
-		return r.fail(stInvalidNamespace, paramNSID)
+		return r.fail(nvmespec.StatusInvalidNamespace, paramNSID)
 	}
 	if nsid != 0 && nsid != nsidAll && !r.active(nsid) {
-		return r.fail(stInvalidField, paramNSID)
+		return r.fail(nvmespec.StatusInvalidField, paramNSID)
 	}
 	now := int64(r.d.clock.Now())
 	switch code {
 	case 1, 2:
 		if r.state().SelfTest.Code != 0 {
-			return r.fail(stSelfTesting, paramCDW10)
+			return r.fail(nvmespec.StatusSelfTestInProgress, paramCDW10)
 		}
 		return r.d.commit(func(st *state) (uint32, nvmespec.Status) {
 			st.SelfTest.Code, st.SelfTest.NSID, st.SelfTest.StartNS = code, nsid, now
-			return 0, stOK
+			return 0, nvmespec.StatusSuccess
 		})
 	case 0xF:
 		return r.d.commit(func(st *state) (uint32, nvmespec.Status) {
 			st.SelfTest.finish(1, now)
-			return 0, stOK
+			return 0, nvmespec.StatusSuccess
 		})
 	}
-	return r.fail(stInvalidField, paramCDW10)
+	return r.fail(nvmespec.StatusInvalidField, paramCDW10)
 }

@@ -143,9 +143,9 @@ func (c *controllerState) feature(p *Profile, fid uint8) uint32 {
 
 func checkPowerState(p *Profile, v featureValue) nvmespec.Status {
 	if int(v.Value&0x1F) >= len(p.PowerStates) {
-		return stInvalidField
+		return nvmespec.StatusInvalidField
 	}
-	return stOK
+	return nvmespec.StatusSuccess
 }
 
 // thresholdKey finds which of the temperature thresholds a dword names.
@@ -169,32 +169,32 @@ func defaultThreshold(p *Profile, v featureValue) featureValue {
 
 func checkThreshold(_ *Profile, v featureValue) nvmespec.Status {
 	if _, ok := thresholdKey(v.Value); !ok {
-		return stInvalidField
+		return nvmespec.StatusInvalidField
 	}
-	return stOK
+	return nvmespec.StatusSuccess
 }
 
 func checkAPST(p *Profile, v featureValue) nvmespec.Status {
 	t, err := nvmespec.DecodeAPST(v.Value, v.Data)
 	if err != nil || !bytes.Equal(t.Append(nil), v.Data) {
-		return stInvalidField
+		return nvmespec.StatusInvalidField
 	}
 	for _, e := range t.Transitions {
 		if e.Target == 0 {
 			continue
 		}
 		if int(e.Target) >= len(p.PowerStates) || !p.PowerStates[e.Target].NonOperational {
-			return stInvalidField
+			return nvmespec.StatusInvalidField
 		}
 	}
-	return stOK
+	return nvmespec.StatusSuccess
 }
 
 func checkTimestamp(_ *Profile, v featureValue) nvmespec.Status {
 	if v.Data[6] != 0 || v.Data[7] != 0 {
-		return stInvalidField
+		return nvmespec.StatusInvalidField
 	}
-	return stOK
+	return nvmespec.StatusSuccess
 }
 
 // featureKey finds which value of a feature the command means.
@@ -203,7 +203,7 @@ func (r *request) featureKey(f *featureSpec, set bool) (featureValue, nvmespec.S
 	if f.fid == featureThreshold {
 		sub, ok := thresholdKey(r.cmd.CDW11)
 		if !ok {
-			_, s := r.fail(stInvalidField, paramCDW10+4)
+			_, s := r.fail(nvmespec.StatusInvalidField, paramCDW10+4)
 			return key, s
 		}
 		key.Sub = sub
@@ -211,37 +211,37 @@ func (r *request) featureKey(f *featureSpec, set bool) (featureValue, nvmespec.S
 	nsid := r.cmd.NSID
 	switch {
 	case !f.perNamespace && set && nsid != 0 && nsid != nsidAll:
-		_, s := r.fail(stNotPerNamespace, paramNSID)
+		_, s := r.fail(nvmespec.StatusNotPerNamespace, paramNSID)
 		return key, s
 	case !f.perNamespace:
-		return key, stOK
+		return key, nvmespec.StatusSuccess
 	case nsid == 0, nsid == nsidAll && !set, nsid != nsidAll && nsid > r.profile().MaxNamespaces:
-		_, s := r.fail(stInvalidNamespace, paramNSID)
+		_, s := r.fail(nvmespec.StatusInvalidNamespace, paramNSID)
 		return key, s
 	case nsid != nsidAll && !r.active(nsid):
-		_, s := r.fail(stInvalidField, paramNSID)
+		_, s := r.fail(nvmespec.StatusInvalidField, paramNSID)
 		return key, s
 	}
 	key.NSID = nsid
-	return key, stOK
+	return key, nvmespec.StatusSuccess
 }
 
 // getFeatures carries out Get Features.
 func getFeatures(r *request) (uint32, nvmespec.Status) {
 	f, ok := lookupFeature(r.profile(), uint8(r.cmd.CDW10))
 	if !ok {
-		return r.fail(stInvalidField, paramCDW10)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10)
 	}
 	sel := nvmespec.FeatureSelect(r.cmd.CDW10 >> 8 & 7)
 	selects := r.profile().NVMCommands&uint16(nvmespec.IOSaveFeatures) != 0
 	if sel > nvmespec.FeatureCapabilities || sel != nvmespec.FeatureCurrent && !selects || r.cmd.CDW14 != 0 {
-		return r.fail(stInvalidField, paramCDW10+1)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+1)
 	}
 	if f.fid != featureThreshold && f.fid != uint8(nvmespec.FeatureInterruptVector) && r.cmd.CDW11 != 0 {
-		return r.fail(stInvalidField, paramCDW10+4)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+4)
 	}
 	if sel == nvmespec.FeatureCapabilities {
-		return nvmespec.FeatureCaps{Saveable: f.saveable, PerNamespace: f.perNamespace, Changeable: !f.fixed}.Dword(), stOK
+		return nvmespec.FeatureCaps{Saveable: f.saveable, PerNamespace: f.perNamespace, Changeable: !f.fixed}.Dword(), nvmespec.StatusSuccess
 	}
 	key, s := r.featureKey(&f, false)
 	if s != 0 {
@@ -258,7 +258,7 @@ func getFeatures(r *request) (uint32, nvmespec.Status) {
 		v = c.currentValue(p, &f, key)
 	}
 	if f.dataBytes == 0 {
-		return v.Value, stOK
+		return v.Value, nvmespec.StatusSuccess
 	}
 	data := v.Data
 	if f.fid == featureTimestamp {
@@ -267,7 +267,7 @@ func getFeatures(r *request) (uint32, nvmespec.Status) {
 	if _, s := r.reply(data); s != 0 {
 		return 0, s
 	}
-	return v.Value, stOK
+	return v.Value, nvmespec.StatusSuccess
 }
 
 // timestamp lets a timestamp run on from when it was set.
@@ -292,31 +292,31 @@ func setFeatures(r *request) (uint32, nvmespec.Status) {
 	p := r.profile()
 	f, ok := lookupFeature(p, uint8(r.cmd.CDW10))
 	if !ok {
-		return r.fail(stInvalidField, paramCDW10)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10)
 	}
 	save := r.cmd.CDW10>>31 != 0
 	if r.cmd.CDW12 != 0 || r.cmd.CDW13 != 0 || r.cmd.CDW14 != 0 || r.cmd.CDW15 != 0 {
-		return r.fail(stInvalidField, paramCDW10+8)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+8)
 	}
 	if save && !f.saveable {
-		return r.fail(stNotSaveable, paramCDW10+3|7<<8)
+		return r.fail(nvmespec.StatusNotSaveable, paramCDW10+3|7<<8)
 	}
 	if f.fid == uint8(nvmespec.FeatureQueueCount) {
 		// The queues exist: only before the first may their number be set.
-		return r.fail(stSequence, paramCDW10)
+		return r.fail(nvmespec.StatusSequence, paramCDW10)
 	}
 	if f.fixed {
-		return r.fail(stNotChangeable, paramCDW10)
+		return r.fail(nvmespec.StatusNotChangeable, paramCDW10)
 	}
 	key, s := r.featureKey(&f, true)
 	if s != 0 {
 		return 0, s
 	}
 	if r.cmd.CDW11&^f.mask != 0 {
-		return r.fail(stInvalidField, paramCDW10+4)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+4)
 	}
 	if len(r.cmd.Data) < f.dataBytes {
-		return r.fail(stDataTransfer, paramNone)
+		return r.fail(nvmespec.StatusDataTransfer, paramNone)
 	}
 	key.Value, key.SetNS = r.cmd.CDW11, int64(r.d.clock.Now())
 	key.Data = slices.Clone(r.cmd.Data[:f.dataBytes])
@@ -327,9 +327,9 @@ func setFeatures(r *request) (uint32, nvmespec.Status) {
 	}
 	result, s := r.d.commit(func(st *state) (uint32, nvmespec.Status) {
 		st.setFeature(r.c, key, save)
-		return 0, stOK
+		return 0, nvmespec.StatusSuccess
 	})
-	if s == stOK {
+	if s == nvmespec.StatusSuccess {
 		r.d.applyPower()
 	}
 	return result, s

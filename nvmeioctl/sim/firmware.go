@@ -173,23 +173,23 @@ func downloadFirmware(r *request) (uint32, nvmespec.Status) {
 	offset := uint64(r.cmd.CDW11) * 4
 	if unit := uint64(r.profile().FirmwareGranularityBytes); unit != 0 && unit != 1<<32-1 {
 		if offset%unit != 0 {
-			return r.fail(stInvalidField, paramCDW10+4)
+			return r.fail(nvmespec.StatusInvalidField, paramCDW10+4)
 		}
 		if length%unit != 0 {
-			return r.fail(stInvalidField, paramCDW10)
+			return r.fail(nvmespec.StatusInvalidField, paramCDW10)
 		}
 	}
 	if length > uint64(len(r.cmd.Data)) {
-		return r.fail(stDataTransfer, paramNone)
+		return r.fail(nvmespec.StatusDataTransfer, paramNone)
 	}
 	if offset+length > imageBytesMax {
-		return r.fail(stInvalidField, paramCDW10+4)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+4)
 	}
 	return r.d.commit(func(st *state) (uint32, nvmespec.Status) {
 		if !st.Firmware.add(uint32(offset), r.cmd.Data[:length]) {
-			return r.fail(stOverlap, paramCDW10+4)
+			return r.fail(nvmespec.StatusOverlappingRange, paramCDW10+4)
 		}
-		return 0, stOK
+		return 0, nvmespec.StatusSuccess
 	})
 }
 
@@ -198,7 +198,7 @@ func commitFirmware(r *request) (uint32, nvmespec.Status) {
 	slot, action := uint8(r.cmd.CDW10&7), uint8(r.cmd.CDW10>>3&7)
 	if r.cmd.CDW10>>31 != 0 || action > 3 {
 		// No boot partitions.
-		return r.fail(stInvalidField, paramCDW10)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10)
 	}
 	p, st := r.profile(), r.state()
 	store := action != 2
@@ -207,7 +207,7 @@ func commitFirmware(r *request) (uint32, nvmespec.Status) {
 	}
 	slot, ok := st.Firmware.chooseSlot(p, slot, store)
 	if !ok {
-		return r.fail(stFirmwareSlot, paramCDW10)
+		return r.fail(nvmespec.StatusInvalidFirmwareSlot, paramCDW10)
 	}
 	revision := st.Firmware.Slots[slot-1]
 	if store {
@@ -218,14 +218,14 @@ func commitFirmware(r *request) (uint32, nvmespec.Status) {
 		}
 		if !ok {
 			r.d.dropImage()
-			return r.fail(stFirmwareImage, paramNone)
+			return r.fail(nvmespec.StatusInvalidFirmwareImage, paramNone)
 		}
 	}
 	if revision == "" {
-		return r.fail(stFirmwareSlot, paramCDW10)
+		return r.fail(nvmespec.StatusInvalidFirmwareSlot, paramCDW10)
 	}
 	if action == 3 && !r.spend(p.MaxActivation) {
-		return 0, stInternal
+		return 0, nvmespec.StatusInternal
 	}
 	return r.d.commit(func(st *state) (uint32, nvmespec.Status) {
 		return st.commitSlot(slot, action, revision, store)
@@ -268,19 +268,19 @@ func (st *state) commitSlot(slot, action uint8, revision string, store bool) (ui
 	}
 	switch {
 	case action == 0:
-		return 0, stOK
+		return 0, nvmespec.StatusSuccess
 	case action == 3 && st.Profile.ActivatesWithoutReset && st.Options.FirmwareReset == ResetByController:
 		f.activate(slot)
-		return 0, stOK
+		return 0, nvmespec.StatusSuccess
 	}
 	f.Next = slot
 	switch {
 	case st.Options.FirmwareReset == ResetBySubsystem:
-		return 0, stSubsystemReset
+		return 0, nvmespec.StatusNeedsSubsystemReset
 	case st.Options.FirmwareReset == ResetByPowerCycle:
-		return 0, stConventional
+		return 0, nvmespec.StatusNeedsReset
 	case action == 3:
-		return 0, stControllerReset
+		return 0, nvmespec.StatusNeedsControllerReset
 	}
-	return 0, stOK
+	return 0, nvmespec.StatusSuccess
 }

@@ -10,14 +10,14 @@ import (
 func identify(r *request) (uint32, nvmespec.Status) {
 	f := nvmespec.DecodeIdentifyFields(r.cmd.CDW10, r.cmd.CDW11, r.cmd.CDW14)
 	if f.ControllerID != 0 && f.CNS != nvmespec.CNSAttachedControllers && f.CNS != nvmespec.CNSControllers {
-		return r.fail(stInvalidField, paramCDW10+2)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+2)
 	}
 	// No command set but NVM (0), no UUIDs, nothing specific in CDW11.
 	if r.cmd.CDW11 != 0 {
-		return r.fail(stInvalidField, paramCDW10+4)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+4)
 	}
 	if f.UUIDIndex != 0 {
-		return r.fail(stInvalidField, paramCDW10+16)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+16)
 	}
 	page, s := r.identifyPage(f)
 	if s != 0 {
@@ -37,7 +37,7 @@ func (r *request) identifyPage(f nvmespec.IdentifyFields) ([]byte, nvmespec.Stat
 		if s := r.noNSID(); s != 0 {
 			return nil, s
 		}
-		return r.d.controller(r.c).Append(nil), stOK
+		return r.d.controller(r.c).Append(nil), nvmespec.StatusSuccess
 	case nvmespec.CNSActiveNamespaces:
 		return r.namespaceList(r.active)
 	case nvmespec.CNSDescriptors:
@@ -51,7 +51,7 @@ func (r *request) identifyPage(f nvmespec.IdentifyFields) ([]byte, nvmespec.Stat
 			if s := r.noNSID(); s != 0 {
 				return nil, s
 			}
-			return nvmespec.NVMController{}.Append(nil), stOK
+			return nvmespec.NVMController{}.Append(nil), nvmespec.StatusSuccess
 		}
 	case nvmespec.CNSAllocatedNamespaces, nvmespec.CNSAllocatedNamespace, nvmespec.CNSAttachedControllers, nvmespec.CNSControllers:
 		if p.namespaceManagement() {
@@ -62,25 +62,25 @@ func (r *request) identifyPage(f nvmespec.IdentifyFields) ([]byte, nvmespec.Stat
 			return r.granularity()
 		}
 	}
-	_, s := r.fail(stInvalidField, paramCDW10)
+	_, s := r.fail(nvmespec.StatusInvalidField, paramCDW10)
 	return nil, s
 }
 
 // noNSID refuses an NSID where it means nothing.
 func (r *request) noNSID() nvmespec.Status {
 	if r.cmd.NSID == 0 {
-		return stOK
+		return nvmespec.StatusSuccess
 	}
-	_, s := r.fail(stInvalidField, paramNSID)
+	_, s := r.fail(nvmespec.StatusInvalidField, paramNSID)
 	return s
 }
 
 // validNSID refuses an NSID that no namespace can have.
 func (r *request) validNSID() nvmespec.Status {
 	if r.cmd.NSID >= 1 && r.cmd.NSID <= r.profile().MaxNamespaces {
-		return stOK
+		return nvmespec.StatusSuccess
 	}
-	_, s := r.fail(stInvalidNamespace, paramNSID)
+	_, s := r.fail(nvmespec.StatusInvalidNamespace, paramNSID)
 	return s
 }
 
@@ -96,13 +96,13 @@ func (r *request) identifyAllocated(f nvmespec.IdentifyFields) ([]byte, nvmespec
 		if s := r.noNSID(); s != 0 {
 			return nil, s
 		}
-		return r.controllerList(0xFF, f.ControllerID), stOK
+		return r.controllerList(0xFF, f.ControllerID), nvmespec.StatusSuccess
 	}
 	ns, s := r.allocated(r.cmd.NSID)
 	if s != 0 {
 		return nil, s
 	}
-	return r.controllerList(ns.Attached, f.ControllerID), stOK
+	return r.controllerList(ns.Attached, f.ControllerID), nvmespec.StatusSuccess
 }
 
 // controllerList lists the controllers in mask from a CNTLID on.
@@ -119,7 +119,7 @@ func (r *request) controllerList(mask uint8, from uint16) []byte {
 // namespaceList lists the NSIDs above the one in the command.
 func (r *request) namespaceList(has func(uint32) bool) ([]byte, nvmespec.Status) {
 	if r.cmd.NSID >= nsidAll-1 {
-		_, s := r.fail(stInvalidNamespace, paramNSID)
+		_, s := r.fail(nvmespec.StatusInvalidNamespace, paramNSID)
 		return nil, s
 	}
 	var ids []uint32
@@ -128,22 +128,22 @@ func (r *request) namespaceList(has func(uint32) bool) ([]byte, nvmespec.Status)
 			ids = append(ids, id)
 		}
 	}
-	return nvmespec.AppendNamespaceList(nil, ids[:min(len(ids), nvmespec.NamespaceListMax)]), stOK
+	return nvmespec.AppendNamespaceList(nil, ids[:min(len(ids), nvmespec.NamespaceListMax)]), nvmespec.StatusSuccess
 }
 
 // identifyNamespace answers for the namespaces that has is true of: all zero
 // for the others, and what all have in common for NSID FFFFFFFFh.
 func (r *request) identifyNamespace(has func(uint32) bool) ([]byte, nvmespec.Status) {
 	if r.cmd.NSID == nsidAll && r.profile().namespaceManagement() {
-		return r.d.commonNamespace().Append(nil), stOK
+		return r.d.commonNamespace().Append(nil), nvmespec.StatusSuccess
 	}
 	if s := r.validNSID(); s != 0 {
 		return nil, s
 	}
 	if !has(r.cmd.NSID) {
-		return make([]byte, dataBytes), stOK
+		return make([]byte, dataBytes), nvmespec.StatusSuccess
 	}
-	return r.d.describe(r.state().find(r.cmd.NSID)).Append(nil), stOK
+	return r.d.describe(r.state().find(r.cmd.NSID)).Append(nil), nvmespec.StatusSuccess
 }
 
 // identifyMore answers the structures that came with NVMe 2.0.
@@ -152,16 +152,16 @@ func (r *request) identifyMore(cns nvmespec.CNS) ([]byte, nvmespec.Status) {
 		return nil, s
 	}
 	if !r.active(r.cmd.NSID) {
-		return make([]byte, dataBytes), stOK
+		return make([]byte, dataBytes), nvmespec.StatusSuccess
 	}
 	if cns == nvmespec.CNSNVMNamespace {
-		return nvmespec.NVMNamespace{}.Append(nil), stOK
+		return nvmespec.NVMNamespace{}.Append(nil), nvmespec.StatusSuccess
 	}
 	ns := r.d.describe(r.state().find(r.cmd.NSID))
 	return nvmespec.IndependentNamespace{
 		Features: uint8(ns.Features), Shared: ns.Shared, FormatRemainingPercent: ns.FormatRemainingPercent,
 		EnduranceGroupID: ns.EnduranceGroupID, Ready: true,
-	}.Append(nil), stOK
+	}.Append(nil), nvmespec.StatusSuccess
 }
 
 // descriptors answers the namespace identification descriptors.
@@ -170,7 +170,7 @@ func (r *request) descriptors(since2 bool) ([]byte, nvmespec.Status) {
 		return nil, s
 	}
 	if !r.active(r.cmd.NSID) {
-		_, s := r.fail(stInvalidField, paramNSID)
+		_, s := r.fail(nvmespec.StatusInvalidField, paramNSID)
 		return nil, s
 	}
 	ns := r.state().find(r.cmd.NSID)
@@ -178,7 +178,7 @@ func (r *request) descriptors(since2 bool) ([]byte, nvmespec.Status) {
 	if since2 {
 		ids.CommandSet = nvmespec.Some(uint8(0))
 	}
-	return ids.Append(nil), stOK
+	return ids.Append(nil), nvmespec.StatusSuccess
 }
 
 // granularity answers the namespace granularity list: one for all formats.
@@ -187,7 +187,7 @@ func (r *request) granularity() ([]byte, nvmespec.Status) {
 		return nil, s
 	}
 	unit := r.profile().AllocationBytes
-	return nvmespec.GranularityList{Entries: []nvmespec.Granularity{{SizeBytes: unit, CapacityBytes: unit}}}.Append(nil), stOK
+	return nvmespec.GranularityList{Entries: []nvmespec.Granularity{{SizeBytes: unit, CapacityBytes: unit}}}.Append(nil), nvmespec.StatusSuccess
 }
 
 // commonNamespace is what every namespace of the drive can be.

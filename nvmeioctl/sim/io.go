@@ -24,7 +24,7 @@ func ioCommands() []ioCommand {
 	)
 	deallocates := func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IODatasetManagement) != 0 }
 	return []ioCommand{
-		{opcode: nvmespec.IOOpFlush, run: func(*request, *namespace) nvmespec.Status { return stOK }},
+		{opcode: nvmespec.IOOpFlush, run: func(*request, *namespace) nvmespec.Status { return nvmespec.StatusSuccess }},
 		{opcode: nvmespec.IOOpWrite, effects: nvmespec.EffectContent, used: [6]uint32{all, all, transfer, all, all, all}, run: transferData},
 		{opcode: nvmespec.IOOpRead, used: [6]uint32{all, all, transfer, all, all, all}, run: transferData},
 		{opcode: nvmespec.IOOpDatasetManagement, needs: deallocates, effects: nvmespec.EffectContent, used: [6]uint32{0xFF, 0x7}, run: manageDataset},
@@ -42,13 +42,13 @@ func (r *request) runIO() (uint32, nvmespec.Status) {
 		}
 		if s := r.d.ioStatus(r.c, r.cmd.NSID); s != 0 {
 			if r.cmd.Opcode == nvmespec.IOOpFlush && r.cmd.NSID == nsidAll {
-				return 0, stOK
+				return 0, nvmespec.StatusSuccess
 			}
 			return 0, s
 		}
 		return 0, c.run(r, r.state().find(r.cmd.NSID))
 	}
-	return r.fail(stInvalidOpcode, 0)
+	return r.fail(nvmespec.StatusInvalidOpcode, 0)
 }
 
 // ioStatus says why a namespace takes no I/O through a controller, 0 if it does.
@@ -56,13 +56,13 @@ func (d *Drive) ioStatus(controller int, nsid uint32) nvmespec.Status {
 	ns := d.st.find(nsid)
 	switch {
 	case nsid == 0 || nsid > d.st.Profile.MaxNamespaces:
-		return stInvalidNamespace | stDNR
+		return nvmespec.StatusInvalidNamespace | nvmespec.StatusDNR
 	case ns == nil || ns.Attached>>controller&1 == 0:
-		return stInvalidField | stDNR
+		return nvmespec.StatusInvalidField | nvmespec.StatusDNR
 	case d.anyFormatting([]uint32{nsid}):
-		return stFormatting
+		return nvmespec.StatusFormatInProgress
 	}
-	return stOK
+	return nvmespec.StatusSuccess
 }
 
 // ioNamespace is what a data queue must know of a namespace.
@@ -79,7 +79,7 @@ func (d *Drive) ioNamespaceLocked(controller int, nsid uint32) (ioNamespace, nvm
 		return ioNamespace{}, s
 	}
 	p, ns := &d.st.Profile, d.st.find(nsid)
-	return ioNamespace{SizeBytes: ns.sizeBytes(p), BlockBytes: p.Formats[ns.FormatIndex].DataBytes}, stOK
+	return ioNamespace{SizeBytes: ns.sizeBytes(p), BlockBytes: p.Formats[ns.FormatIndex].DataBytes}, nvmespec.StatusSuccess
 }
 
 // blockRange turns blocks into bytes of user data if the namespace has them.
@@ -97,7 +97,7 @@ func transferData(r *request, ns *namespace) nvmespec.Status {
 	lba := uint64(r.cmd.CDW10) | uint64(r.cmd.CDW11)<<32
 	offset, length, ok := r.blockRange(ns, lba, uint64(r.cmd.CDW12&0xFFFF)+1)
 	if !ok {
-		_, s := r.fail(stLBARange, paramCDW10)
+		_, s := r.fail(nvmespec.StatusLBAOutOfRange, paramCDW10)
 		return s
 	}
 	transfer := length
@@ -106,11 +106,11 @@ func transferData(r *request, ns *namespace) nvmespec.Status {
 		transfer += length / uint64(f.DataBytes) * uint64(f.MetadataBytes)
 	}
 	if limit := r.profile().MaxTransferBytes; limit != 0 && transfer > uint64(limit) {
-		_, s := r.fail(stInvalidField, paramCDW10+8)
+		_, s := r.fail(nvmespec.StatusInvalidField, paramCDW10+8)
 		return s
 	}
 	if uint64(len(r.cmd.Data)) < transfer {
-		_, s := r.fail(stDataTransfer, paramNone)
+		_, s := r.fail(nvmespec.StatusDataTransfer, paramNone)
 		return s
 	}
 	op := mediaWrite
@@ -127,7 +127,7 @@ func manageDataset(r *request, ns *namespace) nvmespec.Status {
 	const rangeBytes = 16
 	n := int(r.cmd.CDW10&0xFF) + 1
 	if len(r.cmd.Data) < n*rangeBytes {
-		_, s := r.fail(stDataTransfer, paramNone)
+		_, s := r.fail(nvmespec.StatusDataTransfer, paramNone)
 		return s
 	}
 	type span struct{ offset, length uint64 }
@@ -136,18 +136,18 @@ func manageDataset(r *request, ns *namespace) nvmespec.Status {
 		e := r.cmd.Data[i*rangeBytes:]
 		offset, length, ok := r.blockRange(ns, binary.LittleEndian.Uint64(e[8:]), uint64(binary.LittleEndian.Uint32(e[4:])))
 		if !ok {
-			_, s := r.fail(stLBARange, paramNone)
+			_, s := r.fail(nvmespec.StatusLBAOutOfRange, paramNone)
 			return s
 		}
 		spans = append(spans, span{offset, length})
 	}
 	if r.cmd.CDW11&4 == 0 {
-		return stOK
+		return nvmespec.StatusSuccess
 	}
 	for _, s := range spans {
 		if st := r.d.media.access(mediaDeallocate, ns.NSID, s.offset, s.length); st != 0 {
 			return st
 		}
 	}
-	return stOK
+	return nvmespec.StatusSuccess
 }

@@ -92,11 +92,11 @@ func getLog(r *request) (uint32, nvmespec.Status) {
 	}
 	i := slices.IndexFunc(logPages(), func(l logPage) bool { return l.id == f.Log && (l.needs == nil || l.needs(r.profile())) })
 	if i < 0 {
-		return r.fail(stInvalidLog, paramCDW10)
+		return r.fail(nvmespec.StatusInvalidLogPage, paramCDW10)
 	}
 	l := logPages()[i]
 	if f.LogSpecificID != 0 && !l.specific {
-		return r.fail(stInvalidField, paramCDW10+6)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+6)
 	}
 	if s := r.checkLogNSID(f.Log); s != 0 {
 		return 0, s
@@ -106,10 +106,10 @@ func getLog(r *request) (uint32, nvmespec.Status) {
 		return 0, s
 	}
 	if f.OffsetBytes >= uint64(len(page)) {
-		return r.fail(stInvalidField, paramCDW10+8)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+8)
 	}
 	if f.LengthBytes > uint64(len(r.cmd.Data)) {
-		return r.fail(stDataTransfer, paramNone)
+		return r.fail(nvmespec.StatusDataTransfer, paramNone)
 	}
 	// What lies beyond the end of the page reads as zero.
 	out := r.cmd.Data[:f.LengthBytes]
@@ -117,7 +117,7 @@ func getLog(r *request) (uint32, nvmespec.Status) {
 	if !f.RetainEvent {
 		r.logRead(f.Log)
 	}
-	return 0, stOK
+	return 0, nvmespec.StatusSuccess
 }
 
 // checkLogFields refuses fields that no page of the model has.
@@ -134,9 +134,9 @@ func (r *request) checkLogFields(f nvmespec.GetLogFields) nvmespec.Status {
 	case f.Specific != 0 && f.Log != logTelemetryHost && f.Log != logPersistentEvents:
 		bad = paramCDW10 + 1
 	default:
-		return stOK
+		return nvmespec.StatusSuccess
 	}
-	_, s := r.fail(stInvalidField, bad)
+	_, s := r.fail(nvmespec.StatusInvalidField, bad)
 	return s
 }
 
@@ -145,12 +145,12 @@ func (r *request) checkLogNSID(id nvmespec.LogID) nvmespec.Status {
 	nsid := r.cmd.NSID
 	switch {
 	case nsid == 0 || nsid == nsidAll:
-		return stOK
+		return nvmespec.StatusSuccess
 	case nsid > r.profile().MaxNamespaces:
-		_, s := r.fail(stInvalidNamespace, paramNSID)
+		_, s := r.fail(nvmespec.StatusInvalidNamespace, paramNSID)
 		return s
 	}
-	_, s := r.fail(stInvalidField, paramNSID)
+	_, s := r.fail(nvmespec.StatusInvalidField, paramNSID)
 	return s
 }
 
@@ -170,7 +170,7 @@ func supportedLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status)
 			binary.LittleEndian.PutUint32(page[4*int(l.id):], 1)
 		}
 	}
-	return page, stOK
+	return page, nvmespec.StatusSuccess
 }
 
 func errorInformationLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
@@ -188,7 +188,7 @@ func errorInformationLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.
 		}
 		log = append(log, entry)
 	}
-	return nvmespec.AppendErrorLog(nil, log, r.profile().ErrorLogEntries), stOK
+	return nvmespec.AppendErrorLog(nil, log, r.profile().ErrorLogEntries), nvmespec.StatusSuccess
 }
 
 // ceilDiv is n in units, rounded up, as data units are.
@@ -235,18 +235,18 @@ func smartLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 		UnsafeShutdowns: nvmespec.U128(st.UnsafeShutdowns),
 		MediaErrors:     nvmespec.U128(m.MediaErrors),
 		ErrorLogEntries: nvmespec.U128(st.Errors.Count),
-	}.Append(nil), stOK
+	}.Append(nil), nvmespec.StatusSuccess
 }
 
 func firmwareLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 	f := &r.state().Firmware
 	log := nvmespec.FirmwareSlots{Active: f.Active, Next: f.Next}
 	copy(log.Revisions[:], f.Slots)
-	return log.Append(nil), stOK
+	return log.Append(nil), nvmespec.StatusSuccess
 }
 
 func changedLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
-	return nvmespec.AppendNamespaceList(nil, r.state().Controllers[r.c].ChangedNamespaces), stOK
+	return nvmespec.AppendNamespaceList(nil, r.state().Controllers[r.c].ChangedNamespaces), nvmespec.StatusSuccess
 }
 
 // What commands do beside their task, as the effects log tells it.
@@ -274,12 +274,12 @@ func effectsLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 			e.IO[c.opcode] = c.effects | nvmespec.EffectSupported
 		}
 	}
-	return e.Append(nil), stOK
+	return e.Append(nil), nvmespec.StatusSuccess
 }
 
 func enduranceLog(r *request, f nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 	if f.LogSpecificID != 1 {
-		_, s := r.fail(stInvalidField, paramCDW10+6)
+		_, s := r.fail(nvmespec.StatusInvalidField, paramCDW10+6)
 		return nil, s
 	}
 	m, st := r.d.media.counters(), r.state()
@@ -293,7 +293,7 @@ func enduranceLog(r *request, f nvmespec.GetLogFields) ([]byte, nvmespec.Status)
 		MediaErrors: nvmespec.U128(m.MediaErrors), ErrorLogEntries: nvmespec.U128(st.Errors.Count),
 		TotalCapacityBytes:       nvmespec.U128(st.Profile.CapacityBytes),
 		UnallocatedCapacityBytes: nvmespec.U128(st.unallocatedBytes()),
-	}.Append(nil), stOK
+	}.Append(nil), nvmespec.StatusSuccess
 }
 
 // lifetimeBytes is what the flash can take in its rated life.
@@ -318,7 +318,7 @@ func ocpLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 	if len(st.Namespaces) > 0 {
 		log.UsedBlocks = st.Namespaces[0].SizeBlocks
 	}
-	return log.Append(nil), stOK
+	return log.Append(nil), nvmespec.StatusSuccess
 }
 
 // selfTestLog is the device self-test log: 4 bytes and 20 results of 28
@@ -342,7 +342,7 @@ func selfTestLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) 
 		binary.LittleEndian.PutUint64(e[4:], res.Hours)
 		binary.LittleEndian.PutUint32(e[12:], res.NSID)
 	}
-	return page, stOK
+	return page, nvmespec.StatusSuccess
 }
 
 // telemetryLog is a telemetry header without data: the drive has nothing to
@@ -352,14 +352,14 @@ func telemetryLog(r *request, f nvmespec.GetLogFields) ([]byte, nvmespec.Status)
 	page[0] = uint8(f.Log)
 	oui := r.profile().OUI
 	page[5], page[6], page[7] = byte(oui), byte(oui>>8), byte(oui>>16)
-	return page, stOK
+	return page, nvmespec.StatusSuccess
 }
 
 // persistentLog is a persistent event log header without events. LSP 0 reads,
 // 1 makes a context and reads, 2 releases it.
 func persistentLog(r *request, f nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 	if f.Specific > 2 {
-		_, s := r.fail(stInvalidField, paramCDW10+1)
+		_, s := r.fail(nvmespec.StatusInvalidField, paramCDW10+1)
 		return nil, s
 	}
 	const size = 512
@@ -378,7 +378,7 @@ func persistentLog(r *request, f nvmespec.GetLogFields) ([]byte, nvmespec.Status
 	copy(page[56:76], padded(c.SerialNumber, 20))
 	copy(page[76:116], padded(c.ModelNumber, 40))
 	copy(page[116:372], c.SubsystemNQN)
-	return page, stOK
+	return page, nvmespec.StatusSuccess
 }
 
 func padded(s string, n int) []byte {
@@ -391,7 +391,7 @@ func padded(s string, n int) []byte {
 func vendorLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 	layout, ok := vendor.LookupName(r.profile().VendorLog)
 	if !ok {
-		return nil, stInternal
+		return nil, nvmespec.StatusInternal
 	}
 	m := r.d.media.counters()
 	cycles := func(n float64) uint16 { return uint16(min(n, math.MaxUint16)) }
@@ -401,7 +401,7 @@ func vendorLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 		HealthPercent: uint8(max(0, 100-int(r.state().PercentUsed))),
 	}).Append(nil)
 	if err != nil {
-		return nil, stInternal
+		return nil, nvmespec.StatusInternal
 	}
-	return page, stOK
+	return page, nvmespec.StatusSuccess
 }

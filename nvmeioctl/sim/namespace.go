@@ -12,17 +12,17 @@ import (
 // allocated checks an NSID that must belong to a namespace that exists.
 func (r *request) allocated(nsid uint32) (*namespace, nvmespec.Status) {
 	if nsid == 0 || nsid > r.profile().MaxNamespaces {
-		_, s := r.fail(stInvalidNamespace, paramNSID)
+		_, s := r.fail(nvmespec.StatusInvalidNamespace, paramNSID)
 		return nil, s
 	}
 	ns := r.state().find(nsid)
 	if ns == nil {
 		// A valid NSID without a namespace is an invalid field, not an
 		// invalid namespace (NVMe Base 2.x, "Namespace Identifier Usage").
-		_, s := r.fail(stInvalidField, paramNSID)
+		_, s := r.fail(nvmespec.StatusInvalidField, paramNSID)
 		return nil, s
 	}
-	return ns, stOK
+	return ns, nvmespec.StatusSuccess
 }
 
 // active says that the namespace is attached to the controller of the request.
@@ -38,33 +38,33 @@ func manageNamespaces(r *request) (uint32, nvmespec.Status) {
 		return createNamespace(r)
 	case 1:
 		if r.cmd.CDW11 != 0 {
-			return r.fail(stInvalidField, paramCDW10+4)
+			return r.fail(nvmespec.StatusInvalidField, paramCDW10+4)
 		}
 		return deleteNamespaces(r)
 	}
-	return r.fail(stInvalidField, paramCDW10)
+	return r.fail(nvmespec.StatusInvalidField, paramCDW10)
 }
 
 func createNamespace(r *request) (uint32, nvmespec.Status) {
 	if r.cmd.NSID != 0 {
-		return r.fail(stInvalidField, paramNSID)
+		return r.fail(nvmespec.StatusInvalidField, paramNSID)
 	}
 	if r.cmd.CDW11>>24 != 0 {
-		return r.fail(stCommandSet, paramCDW10+7)
+		return r.fail(nvmespec.StatusCommandSetUnsupported, paramCDW10+7)
 	}
 	if len(r.cmd.Data) < dataBytes {
-		return r.fail(stDataTransfer, paramNone)
+		return r.fail(nvmespec.StatusDataTransfer, paramNone)
 	}
 	want, err := nvmespec.DecodeNamespaceCreate(r.cmd.Data)
 	if err != nil || !nvmespec.NamespaceCreateReservedClear(r.cmd.Data) {
-		return r.fail(stInvalidField, paramNone)
+		return r.fail(nvmespec.StatusInvalidField, paramNone)
 	}
 	ns, s := r.newNamespace(want)
 	if s != 0 {
 		return 0, s
 	}
 	if !r.spend(100 * time.Millisecond) {
-		return 0, stInternal
+		return 0, nvmespec.StatusInternal
 	}
 	return r.d.commitMedia(func(st *state) (uint32, nvmespec.Status) {
 		return st.place(r, ns)
@@ -85,34 +85,34 @@ func (r *request) newNamespace(want nvmespec.NamespaceCreate) (namespace, nvmesp
 	}
 	switch {
 	case want.SizeBlocks == 0 || want.CapacityBlocks == 0 || want.CapacityBlocks > want.SizeBlocks:
-		return bad(stInvalidField)
+		return bad(nvmespec.StatusInvalidField)
 	case want.CapacityBlocks != want.SizeBlocks:
-		return bad(stThin)
+		return bad(nvmespec.StatusThinProvisioning)
 	case int(want.FormatIndex) >= len(p.Formats):
-		return bad(stInvalidFormat)
+		return bad(nvmespec.StatusInvalidFormat)
 	case want.Shared && r.state().Options.Controllers < 2:
-		return bad(stInvalidField)
+		return bad(nvmespec.StatusInvalidField)
 	case want.ANAGroupID != 0 || want.NVMSetID != 0 || want.StorageTagMask != 0 || len(want.PlacementHandles) != 0:
-		return bad(stInvalidField)
+		return bad(nvmespec.StatusInvalidField)
 	case want.EnduranceGroupID > endurance:
-		return bad(stInvalidField)
+		return bad(nvmespec.StatusInvalidField)
 	}
 	f := p.Formats[want.FormatIndex]
 	if want.MetadataExtended && f.MetadataBytes == 0 || checkProtection(f, want.Protection) != 0 {
-		return bad(stInvalidFormat)
+		return bad(nvmespec.StatusInvalidFormat)
 	}
 	hi, size := bits.Mul64(want.SizeBlocks, uint64(f.DataBytes))
 	if hi != 0 || size > 1<<62 {
 		// No drive is so large; what it would take does not fit the log.
 		r.specific = ^uint64(0)
-		_, s := r.fail(stCapacity|stMore, paramNone)
+		_, s := r.fail(nvmespec.StatusInsufficientCapacity|nvmespec.StatusMore, paramNone)
 		return namespace{}, s
 	}
 	return namespace{
 		SizeBlocks: want.SizeBlocks, AllocatedBytes: roundUp(size, p.AllocationBytes),
 		FormatIndex: want.FormatIndex, ExtendedMetadata: want.MetadataExtended,
 		Protection: want.Protection, Shared: want.Shared,
-	}, stOK
+	}, nvmespec.StatusSuccess
 }
 
 func roundUp(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
@@ -126,16 +126,16 @@ func (st *state) place(r *request, ns namespace) (uint32, nvmespec.Status) {
 		at, ns.NSID = at+1, ns.NSID+1
 	}
 	if ns.NSID > st.Profile.MaxNamespaces {
-		return r.fail(stNoNSID, paramNone)
+		return r.fail(nvmespec.StatusNSIDUnavailable, paramNone)
 	}
 	if free := st.unallocatedBytes(); ns.AllocatedBytes+st.Options.ReservedBytes > free {
 		r.specific = ns.AllocatedBytes
-		return r.fail(stCapacity|stMore, paramNone)
+		return r.fail(nvmespec.StatusInsufficientCapacity|nvmespec.StatusMore, paramNone)
 	}
 	st.identify(&ns)
 	st.Namespaces = slices.Insert(st.Namespaces, at, ns)
 	r.d.media.namespaceCreated(ns.NSID, ns.sizeBytes(&st.Profile))
-	return ns.NSID, stOK
+	return ns.NSID, nvmespec.StatusSuccess
 }
 
 // deleteNamespaces carries out the delete of Namespace Management, of one
@@ -156,10 +156,10 @@ func deleteNamespaces(r *request) (uint32, nvmespec.Status) {
 		doomed, size = []uint32{ns.NSID}, ns.AllocatedBytes
 	}
 	if r.d.anyFormatting(doomed) {
-		return 0, stFormatting
+		return 0, nvmespec.StatusFormatInProgress
 	}
 	if !r.spend(time.Second + perTB(size, time.Second)) {
-		return 0, stInternal
+		return 0, nvmespec.StatusInternal
 	}
 	return r.d.commitMedia(func(st *state) (uint32, nvmespec.Status) {
 		for _, nsid := range doomed {
@@ -167,7 +167,7 @@ func deleteNamespaces(r *request) (uint32, nvmespec.Status) {
 				r.d.media.namespaceDeleted(nsid)
 			}
 		}
-		return 0, stOK
+		return 0, nvmespec.StatusSuccess
 	})
 }
 
@@ -198,46 +198,46 @@ func (st *state) remove(nsid uint32) bool {
 func attachNamespace(r *request) (uint32, nvmespec.Status) {
 	detach := r.cmd.CDW10&0xF == 1
 	if r.cmd.CDW10&0xF > 1 {
-		return r.fail(stInvalidField, paramCDW10)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10)
 	}
 	ns, s := r.allocated(r.cmd.NSID)
 	if s != 0 {
 		return 0, s
 	}
 	if len(r.cmd.Data) < dataBytes {
-		return r.fail(stDataTransfer, paramNone)
+		return r.fail(nvmespec.StatusDataTransfer, paramNone)
 	}
 	mask, ok := r.controllerMask()
 	if !ok {
-		return r.fail(stControllerList, paramNone)
+		return r.fail(nvmespec.StatusInvalidControllerList, paramNone)
 	}
 	if r.d.anyFormatting([]uint32{ns.NSID}) {
-		return 0, stFormatting
+		return 0, nvmespec.StatusFormatInProgress
 	}
 	switch {
 	case detach && ns.Attached&mask != mask:
-		return r.fail(stNotAttached, paramNone)
+		return r.fail(nvmespec.StatusNotAttached, paramNone)
 	case !detach && ns.Attached&mask != 0:
-		return r.fail(stAttached, paramNone)
+		return r.fail(nvmespec.StatusAlreadyAttached, paramNone)
 	case !detach && !ns.Shared && bits.OnesCount8(ns.Attached|mask) > 1:
-		return r.fail(stPrivate, paramNone)
+		return r.fail(nvmespec.StatusPrivate, paramNone)
 	}
 	if !r.spend(10 * time.Millisecond) {
-		return 0, stInternal
+		return 0, nvmespec.StatusInternal
 	}
 	nsid := ns.NSID
 	return r.d.commit(func(st *state) (uint32, nvmespec.Status) {
 		ns := st.find(nsid)
 		switch {
 		case ns == nil:
-			return r.fail(stInvalidField, paramNSID)
+			return r.fail(nvmespec.StatusInvalidField, paramNSID)
 		case detach:
 			ns.Attached &^= mask
 		default:
 			ns.Attached |= mask
 		}
 		st.namespaceChanged(mask, nsid)
-		return 0, stOK
+		return 0, nvmespec.StatusSuccess
 	})
 }
 
@@ -266,11 +266,11 @@ func (r *request) controllerMask() (uint8, bool) {
 func checkProtection(f Format, p nvmespec.Protection) nvmespec.Status {
 	switch {
 	case p.Type == 0 && !p.First:
-		return stOK
+		return nvmespec.StatusSuccess
 	case p.Type == 0, p.Type > 3, f.MetadataBytes < 8:
-		return stInvalidFormat
+		return nvmespec.StatusInvalidFormat
 	}
-	return stOK
+	return nvmespec.StatusSuccess
 }
 
 // formatCommand is what Format NVM asks for.
@@ -294,38 +294,38 @@ func formatNVM(r *request) (uint32, nvmespec.Status) {
 		return 0, s
 	}
 	if f.erase > 2 || f.erase == 2 && p.FormatAttributes&fnaCrypto == 0 {
-		return r.fail(stInvalidField, paramCDW10+1|1<<8)
+		return r.fail(nvmespec.StatusInvalidField, paramCDW10+1|1<<8)
 	}
 	if int(f.index) >= len(p.Formats) {
-		return r.fail(stInvalidFormat, paramCDW10)
+		return r.fail(nvmespec.StatusInvalidFormat, paramCDW10)
 	}
 	lbaf := p.Formats[f.index]
 	if f.extended && lbaf.MetadataBytes == 0 || checkProtection(lbaf, f.protection) != 0 {
-		return r.fail(stInvalidFormat, paramCDW10)
+		return r.fail(nvmespec.StatusInvalidFormat, paramCDW10)
 	}
 	var size uint64
 	for _, nsid := range targets {
 		ns := r.state().find(nsid)
 		if ns.AllocatedBytes < uint64(lbaf.DataBytes) {
-			return r.fail(stInvalidFormat, paramCDW10)
+			return r.fail(nvmespec.StatusInvalidFormat, paramCDW10)
 		}
 		size += ns.AllocatedBytes
 	}
 	if r.d.anyFormatting(targets) {
-		return 0, stFormatting
+		return 0, nvmespec.StatusFormatInProgress
 	}
 	took := 2 * time.Second
 	if f.erase == 1 {
 		took += perTB(size, 20*time.Second)
 	}
 	if !r.formatFor(targets, took) {
-		return 0, stInternal
+		return 0, nvmespec.StatusInternal
 	}
 	return r.d.commitMedia(func(st *state) (uint32, nvmespec.Status) {
 		for _, nsid := range targets {
 			st.reformat(r, nsid, f)
 		}
-		return 0, stOK
+		return 0, nvmespec.StatusSuccess
 	})
 }
 
@@ -337,11 +337,11 @@ func (r *request) formatTargets(erase uint8) ([]uint32, nvmespec.Status) {
 	nsid := r.cmd.NSID
 	switch {
 	case nsid == nsidAll && fna&fnaNoBroadcast != 0, nsid == 0, nsid != nsidAll && nsid > p.MaxNamespaces:
-		_, s := r.fail(stInvalidNamespace, paramNSID)
+		_, s := r.fail(nvmespec.StatusInvalidNamespace, paramNSID)
 		return nil, s
 	case nsid != nsidAll && !r.active(nsid):
 		// A namespace must be attached to be formatted (cases NS-43).
-		_, s := r.fail(stInvalidField, paramNSID)
+		_, s := r.fail(nvmespec.StatusInvalidField, paramNSID)
 		return nil, s
 	}
 	var targets []uint32
@@ -351,7 +351,7 @@ func (r *request) formatTargets(erase uint8) ([]uint32, nvmespec.Status) {
 			targets = append(targets, ns.NSID)
 		}
 	}
-	return targets, stOK
+	return targets, nvmespec.StatusSuccess
 }
 
 // reformat gives a namespace its new format. Its data is gone; its size in

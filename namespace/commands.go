@@ -3,88 +3,84 @@ package namespace
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/admin"
 	"nvop/nvmeioctl/nvmespec"
 )
 
-// Time-outs of the commands. Deleting a namespace has been seen to take more
-// than the kernel's default of 60 s, and a time-out resets the controller in
-// the middle of it (cases NS-41, FMT-01, FMT-04).
-const (
-	attachTimeout = 5 * time.Minute
-	manageTimeout = 30 * time.Minute
-	formatTimeout = time.Hour
-	eraseTimeout  = 10 * time.Hour
-)
-
-// formatTimeoutFor is an hour for each 16 TB begun, ten where user data is
-// erased: some drives overwrite.
-func formatTimeoutFor(totalBytes uint64, erase SecureErase) time.Duration {
-	shares := time.Duration(totalBytes/16_000_000_000_000 + 1)
-	if erase == EraseUser {
-		return shares * eraseTimeout
-	}
-	return shares * formatTimeout
-}
-
-// createSpec is the data of the create command for a namespace like n.
-func createSpec(n Namespace) nvmespec.NamespaceCreate {
-	return nvmespec.NamespaceCreate{
+// createCommand creates a namespace like n.
+func createCommand(n Namespace) (*nvmeioctl.Command, error) {
+	return admin.CreateNamespaceCommand(nvmespec.NamespaceCreate{
 		SizeBlocks: n.SizeBlocks, CapacityBlocks: n.CapacityBlocks,
 		FormatIndex: n.Format.Index, MetadataExtended: nvmespec.FLBAS(n.FLBAS).MetadataExtended(),
-		Protection: nvmespec.Protection{Type: n.Protection & 7, First: n.Protection&8 != 0},
-		Shared:     n.Shared(), ANAGroupID: n.ANAGroupID, NVMSetID: n.NVMSetID, EnduranceGroupID: n.EnduranceGroupID,
+		Protection: protection(n.Protection), Shared: n.Shared(),
+		ANAGroupID: n.ANAGroupID, NVMSetID: n.NVMSetID, EnduranceGroupID: n.EnduranceGroupID,
+	}, admin.NamespaceTimeout)
+}
+
+func formatCommand(p formatParams) (*nvmeioctl.Command, error) {
+	return admin.FormatCommand(p.NSID, nvmespec.FormatFields{
+		FormatIndex: p.Format.Index, MetadataExtended: nvmespec.FLBAS(p.FLBAS).MetadataExtended(),
+		Protection: protection(p.Protection), Erase: p.Erase,
+	}, p.timeout())
+}
+
+// protection reads the DPS byte.
+func protection(dps uint8) nvmespec.Protection {
+	return nvmespec.Protection{Type: dps & 7, First: dps&8 != 0}
+}
+
+// describeCreate and its like are commands as data, with what the buffer says.
+func describeCreate(n Namespace) (txn.Command, error) {
+	cmd, err := createCommand(n)
+	if err != nil {
+		return txn.Command{}, err
 	}
-}
-
-func createCommand(n Namespace) *nvmeioctl.Command {
-	return &nvmeioctl.Command{Opcode: 0x0d, CDW10: 0, Data: createSpec(n).Append(nil), Timeout: manageTimeout}
-}
-
-func deleteCommand(nsid uint32) *nvmeioctl.Command {
-	return &nvmeioctl.Command{Opcode: 0x0d, NSID: nsid, CDW10: 1, Timeout: manageTimeout}
-}
-
-func attachCommand(nsid uint32, controllers []uint16) *nvmeioctl.Command {
-	return &nvmeioctl.Command{Opcode: 0x15, NSID: nsid, CDW10: 0, Data: nvmespec.AppendControllerList(nil, controllers), Timeout: attachTimeout}
-}
-
-func detachCommand(nsid uint32, controllers []uint16) *nvmeioctl.Command {
-	return &nvmeioctl.Command{Opcode: 0x15, NSID: nsid, CDW10: 1, Data: nvmespec.AppendControllerList(nil, controllers), Timeout: attachTimeout}
-}
-
-func formatCommand(nsid uint32, p formatParams) *nvmeioctl.Command {
-	return &nvmeioctl.Command{
-		Opcode: 0x80, NSID: nsid, Timeout: p.timeout(),
-		CDW10: uint32(p.Format.Index&15) | uint32(p.FLBAS>>4&1)<<4 | uint32(p.Protection&7)<<5 |
-			uint32(p.Protection>>3&1)<<8 | uint32(p.Erase&7)<<9 | uint32(p.Format.Index>>4&3)<<12,
-	}
-}
-
-// describe is a command as data, with what its buffer says.
-func describeCreate(n Namespace) txn.Command {
 	data := fmt.Sprintf("nsze=%d ncap=%d flbas=0x%02x dps=0x%02x nmic=0x%02x anagrpid=%d nvmsetid=%d endgid=%d",
 		n.SizeBlocks, n.CapacityBlocks, n.FLBAS, n.Protection, n.NMIC&1, n.ANAGroupID, n.NVMSetID, n.EnduranceGroupID)
-	return txn.DescribeCommand("namespace management: create", createCommand(n), data)
+	return txn.DescribeCommand("namespace management: create", cmd, data), nil
 }
 
-func describeDelete(nsid uint32) txn.Command {
-	return txn.DescribeCommand("namespace management: delete", deleteCommand(nsid), "")
+func describeDelete(nsid uint32) (txn.Command, error) {
+	cmd, err := admin.DeleteNamespaceCommand(nsid, admin.NamespaceTimeout)
+	if err != nil {
+		return txn.Command{}, err
+	}
+	return txn.DescribeCommand("namespace management: delete", cmd, ""), nil
 }
 
-func describeAttach(nsid uint32, controllers []uint16) txn.Command {
-	return txn.DescribeCommand("namespace attachment: attach", attachCommand(nsid, controllers), "controllers="+controllerText(controllers))
+func describeAttach(nsid uint32, controllers []uint16) (txn.Command, error) {
+	cmd, err := admin.AttachCommand(nsid, controllers, admin.AttachTimeout)
+	if err != nil {
+		return txn.Command{}, err
+	}
+	return txn.DescribeCommand("namespace attachment: attach", cmd, "controllers="+controllerText(controllers)), nil
 }
 
-func describeDetach(nsid uint32, controllers []uint16) txn.Command {
-	return txn.DescribeCommand("namespace attachment: detach", detachCommand(nsid, controllers), "controllers="+controllerText(controllers))
+func describeDetach(nsid uint32, controllers []uint16) (txn.Command, error) {
+	cmd, err := admin.DetachCommand(nsid, controllers, admin.AttachTimeout)
+	if err != nil {
+		return txn.Command{}, err
+	}
+	return txn.DescribeCommand("namespace attachment: detach", cmd, "controllers="+controllerText(controllers)), nil
 }
 
-func describeFormat(nsid uint32, p formatParams) txn.Command {
-	return txn.DescribeCommand("format nvm", formatCommand(nsid, p), "")
+// describeAttachLater is an attachment of a namespace that a step creates.
+func describeAttachLater(createdBy int, controllers []uint16) (txn.Command, error) {
+	const standIn = 1 // any valid identifier: the builder refuses 0
+	cmd, err := describeAttach(standIn, controllers)
+	cmd.NSID, cmd.NSIDFrom = 0, fmt.Sprintf("created by step %d", createdBy+1)
+	return cmd, err
+}
+
+func describeFormat(p formatParams) (txn.Command, error) {
+	cmd, err := formatCommand(p)
+	if err != nil {
+		return txn.Command{}, err
+	}
+	return txn.DescribeCommand("format nvm", cmd, ""), nil
 }
 
 // controllerText is a list of CNTLIDs, decimal and hexadecimal: "21" alone has

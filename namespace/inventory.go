@@ -2,10 +2,13 @@ package namespace
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/admin"
+	"nvop/nvmeioctl/nvmespec"
 )
 
 // Inventory is what a drive was found to be: plain data that can be stored,
@@ -152,16 +155,180 @@ type ReadOptions struct {
 	Clock     nvmeioctl.Clock
 }
 
-// ReadInventory reads everything planning needs. It sends reading commands
-// only. It fails when the controller itself cannot be identified; everything
-// else that cannot be read is listed in Problems.
-func ReadInventory(ctx context.Context, dev nvmeioctl.Device, o ReadOptions) (Inventory, error) {
-	return Inventory{}, errors.New("not yet")
-}
+// InventorySchema names the JSON form of an Inventory.
+const InventorySchema = "nvop.inventory/1"
 
 const problemNamespaceList = "namespace list"
 
 // ReadIdentity reads which controller this is.
 func ReadIdentity(ctx context.Context, dev nvmeioctl.Device) (nvmeioctl.Identity, error) {
-	return nvmeioctl.Identity{}, errors.New("not yet")
+	return admin.Identity(ctx, dev)
 }
+
+// ReadInventory reads everything planning needs. It sends reading commands
+// only. It fails when the controller itself cannot be identified; everything
+// else that cannot be read is listed in Problems.
+func ReadInventory(ctx context.Context, dev nvmeioctl.Device, o ReadOptions) (Inventory, error) {
+	c, err := admin.IdentifyController(ctx, dev)
+	if err != nil {
+		return Inventory{}, err
+	}
+	inv := Inventory{
+		Schema: InventorySchema, TakenAt: o.Clock.Wall(), Address: dev.String(), Identity: admin.IdentityOf(c), Transport: o.Transport,
+		Formats: []LBAFormat{}, Namespaces: []Namespace{},
+	}
+	if inv.Controller, err = controllerFacts(c); err != nil {
+		return Inventory{}, &nvmeioctl.OpError{Op: "identify controller", Dev: dev.String(), Err: err}
+	}
+	inv.readNamespaces(ctx, dev)
+	inv.readFormats(ctx, dev, c)
+	inv.readGranularity(ctx, dev, c)
+	inv.readHealth(ctx, dev)
+	inv.readFirmware(ctx, dev, c)
+	inv.readSanitize(ctx, dev, c)
+	return inv, ctx.Err()
+}
+
+func (inv *Inventory) problem(what string, nsid uint32, err error) {
+	inv.Problems = append(inv.Problems, Problem{What: what, NSID: nsid, Error: err.Error()})
+}
+
+func controllerFacts(c nvmespec.Controller) (Controller, error) {
+	total, ok1 := c.TotalCapacityBytes.Uint64()
+	unallocated, ok2 := c.UnallocatedCapacityBytes.Uint64()
+	if !ok1 || !ok2 {
+		return Controller{}, fmt.Errorf("a capacity beyond 2^64 bytes (total %s, unallocated %s)", c.TotalCapacityBytes, c.UnallocatedCapacityBytes)
+	}
+	return Controller{
+		FirmwareRevision: c.FirmwareRevision, Version: c.Version.String(),
+		NamespaceManagement: c.HasNamespaceManagement(),
+		FormatNVM:           c.Admin&nvmespec.AdminFormat != 0,
+		SecurityCommands:    c.Admin&nvmespec.AdminSecurity != 0,
+		MultiController:     c.MultiPath&nvmespec.MultiController != 0,
+		FormatAllNamespaces: c.Format&nvmespec.FormatAllNamespaces != 0,
+		EraseAllNamespaces:  c.Format&nvmespec.EraseAllNamespaces != 0,
+		CryptographicErase:  c.Format&nvmespec.FormatCryptoErase != 0,
+		NoBroadcastFormat:   c.Format&nvmespec.FormatNoBroadcast != 0,
+		MaxNSID:             c.NamespaceIDMax, MaxNamespaces: c.AllowedNamespacesMax,
+		TotalBytes: total, UnallocatedBytes: unallocated,
+		ExtendedFormats: c.Attributes&nvmespec.AttrExtendedLBAFormats != 0,
+	}, nil
+}
+
+func (inv *Inventory) readNamespaces(ctx context.Context, dev nvmeioctl.Device) {
+	management := inv.Controller.NamespaceManagement
+	ids, err := readIDs(ctx, dev, management)
+	if err != nil {
+		inv.problem(problemNamespaceList, 0, err)
+		return
+	}
+	for _, nsid := range ids {
+		n, err := readNamespace(ctx, dev, nsid, management, inv.Identity.CNTLID)
+		if err != nil {
+			n = Namespace{NSID: nsid, Controllers: []uint16{}, Error: err.Error()}
+			inv.problem("namespace", nsid, err)
+		}
+		inv.Namespaces = append(inv.Namespaces, n)
+	}
+}
+
+func (inv *Inventory) readFormats(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) {
+	common, _, err := admin.CommonNamespace(ctx, dev, c)
+	if err != nil {
+		inv.problem("LBA formats", 0, err)
+		return
+	}
+	for _, f := range common.Formats {
+		inv.Formats = append(inv.Formats, fromFormat(f))
+	}
+}
+
+func (inv *Inventory) readGranularity(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) {
+	if c.Attributes&nvmespec.AttrNamespaceGranularity == 0 {
+		return
+	}
+	list, err := admin.Granularity(ctx, dev)
+	if err != nil {
+		inv.problem("namespace granularity", 0, err)
+		return
+	}
+	for i := range inv.Formats {
+		f := &inv.Formats[i]
+		g := list.For(f.Index)
+		f.SizeGranularityBytes, f.CapacityGranularityBytes = g.SizeBytes, g.CapacityBytes
+	}
+}
+
+func (inv *Inventory) readHealth(ctx context.Context, dev nvmeioctl.Device) {
+	smart, err := admin.SMARTLog(ctx, dev, nvmespec.BroadcastNSID)
+	if err != nil {
+		inv.problem("SMART log", 0, err)
+		return
+	}
+	h := &Health{
+		CriticalWarning: uint8(smart.CriticalWarning), SparePercent: smart.SparePercent,
+		SpareThresholdPercent: smart.SpareThresholdPercent, UsedPercent: smart.UsedPercent,
+	}
+	if t, ok := smart.Temperature.Get(); ok {
+		celsius := int(t)
+		h.TemperatureCelsius = &celsius
+	}
+	inv.Health = h
+}
+
+func (inv *Inventory) readFirmware(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) {
+	slots, err := admin.FirmwareLog(ctx, dev)
+	if err != nil {
+		inv.problem("firmware slots", 0, err)
+		return
+	}
+	count := min(int(c.FirmwareSlotCount), len(slots.Revisions))
+	inv.Firmware = &Firmware{ActiveSlot: slots.Active, NextSlot: slots.Next, Revisions: slots.Revisions[:count]}
+}
+
+// readSanitize reads the sanitize status log (81h): bytes 3:2 are the status,
+// whose bits 2:0 are 2 while an operation is in progress.
+func (inv *Inventory) readSanitize(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) {
+	if c.Sanitize == 0 {
+		return
+	}
+	const bytes = 512
+	page, err := admin.GetLog(ctx, dev, admin.LogRequest{
+		NSID: nvmespec.BroadcastNSID, Fields: nvmespec.GetLogFields{Log: nvmespec.LogIDSanitize, LengthBytes: bytes, RetainEvent: true}})
+	if err != nil {
+		inv.problem("sanitize status", 0, err)
+		return
+	}
+	inv.Controller.SanitizeInProgress = page[2]&7 == 2
+}
+
+// DescribeDrive says in one line which namespaces the drive has: for messages
+// about a transaction that stopped.
+func DescribeDrive(ctx context.Context, dev nvmeioctl.Device) (string, error) {
+	c, err := admin.IdentifyController(ctx, dev)
+	if err != nil {
+		return "", err
+	}
+	ids, err := readIDs(ctx, dev, c.HasNamespaceManagement())
+	if err != nil {
+		return "", err
+	}
+	if len(ids) == 0 {
+		return "the drive has NO namespace now", nil
+	}
+	parts := []string{}
+	for _, nsid := range ids[:min(len(ids), describeMax)] {
+		n, err := readNamespace(ctx, dev, nsid, c.HasNamespaceManagement(), c.ControllerID)
+		if err != nil {
+			n.Error = err.Error()
+		}
+		parts = append(parts, n.String())
+	}
+	if len(ids) > describeMax {
+		parts = append(parts, fmt.Sprintf("%d more", len(ids)-describeMax))
+	}
+	return "the drive has now: " + strings.Join(parts, "; "), nil
+}
+
+// describeMax bounds a message: a drive may hold hundreds of namespaces.
+const describeMax = 4

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/admin"
 	"nvop/nvmeioctl/nvmespec"
 )
 
@@ -37,7 +39,7 @@ func PlanFormat(inv Inventory, t FormatTarget, o Options) (Plan, error) {
 	if err := p.formatSteps(params); err != nil {
 		return Plan{}, err
 	}
-	return p.finish(), nil
+	return p.finish()
 }
 
 // formatScope is the namespaces that a format changes.
@@ -83,7 +85,9 @@ func (p *planner) formatParams(t FormatTarget, affected []Namespace) (formatPara
 	if t.Format != nil {
 		selector = *t.Format
 	}
+	biggest := uint64(0)
 	for _, n := range affected {
+		biggest = max(biggest, n.SizeBytes())
 		if n.WriteProtected {
 			return formatParams{}, p.refuse("namespace", fmt.Sprintf("namespace %d", n.NSID), "it is write protected", "")
 		}
@@ -108,7 +112,7 @@ func (p *planner) formatParams(t FormatTarget, affected []Namespace) (formatPara
 	}
 	return formatParams{
 		NSID: nsid, Affected: affected, Format: format, FLBAS: want.FLBAS, Protection: want.Protection, Erase: t.Erase,
-		TimeoutMS: formatTimeoutFor(p.inv.Controller.TotalBytes, t.Erase).Milliseconds(),
+		TimeoutMS: admin.FormatTimeout(max(p.inv.Controller.TotalBytes, biggest), t.Erase).Milliseconds(),
 	}, nil
 }
 
@@ -128,17 +132,20 @@ func (p *planner) formatSteps(params formatParams) error {
 		}
 		lent = append(lent, n)
 		p.step(KindAttach, fmt.Sprintf("attach namespace %d for the time of the format", n.NSID),
-			attachmentParams{Namespace: reference{NSID: n.NSID}, Geometry: n, Controllers: here}, "", "detaches it", describeAttach(n.NSID, here))
+			attachmentParams{Namespace: reference{NSID: n.NSID}, Geometry: n, Controllers: here}, "", "detaches it",
+			func() (txn.Command, error) { return describeAttach(n.NSID, here) })
 	}
 	label := "namespace " + strings.Join(names, ", ")
 	if len(names) > 1 {
 		label = "ALL namespaces: " + strings.Join(names, ", ")
 	}
 	p.step(KindFormat, fmt.Sprintf("format %s with %s%s", label, params.Format, eraseText(params.Erase)), params,
-		"all data of namespace "+strings.Join(lost, ", "), undoFormatText(params), describeFormat(params.NSID, params))
+		"all data of namespace "+strings.Join(lost, ", "), undoFormatText(params),
+		func() (txn.Command, error) { return describeFormat(params) })
 	for _, n := range lent {
 		p.step(KindDetach, fmt.Sprintf("detach namespace %d again", n.NSID),
-			attachmentParams{Namespace: reference{NSID: n.NSID}, Geometry: n, Controllers: here, Reformatted: true}, "", "attaches it", describeDetach(n.NSID, here))
+			attachmentParams{Namespace: reference{NSID: n.NSID}, Geometry: n, Controllers: here, Reformatted: true}, "", "attaches it",
+			func() (txn.Command, error) { return describeDetach(n.NSID, here) })
 	}
 	for _, n := range params.Affected {
 		want := reformatted(n, params)

@@ -19,6 +19,7 @@ type planner struct {
 	// after is what the drive will be, by the order of creation.
 	after  []Namespace
 	expect []expectation
+	err    error
 }
 
 func newPlanner(inv Inventory, title string, o Options) *planner {
@@ -39,20 +40,23 @@ func (p *planner) note(format string, args ...any) {
 	p.plan.Notes = append(p.plan.Notes, fmt.Sprintf(format, args...))
 }
 
-// step appends a step and returns its index.
-func (p *planner) step(kind, title string, params any, destroys, undo string, cmds ...txn.Command) int {
+// step appends a step with its command and returns its index. A command that
+// cannot be built is remembered: finish refuses the plan then.
+func (p *planner) step(kind, title string, params any, destroys, undo string, build func() (txn.Command, error)) int {
 	index := len(p.plan.Steps)
-	var timeout int64
-	for _, c := range cmds {
-		timeout = max(timeout, c.TimeoutMS)
-	}
-	if cmds == nil {
-		cmds = []txn.Command{}
-	}
-	p.plan.Steps = append(p.plan.Steps, txn.Step{
+	step := txn.Step{
 		Index: index, Kind: kind, Title: title, Params: mustJSON(params),
-		Commands: cmds, Destroys: destroys, UndoText: undo, TimeoutMS: timeout,
-	})
+		Commands: []txn.Command{}, Destroys: destroys, UndoText: undo,
+	}
+	if build != nil {
+		cmd, err := build()
+		if err != nil && p.err == nil {
+			p.err = fmt.Errorf("plan step %d: %w", index+1, err)
+		}
+		step.Commands = append(step.Commands, cmd)
+		step.TimeoutMS = cmd.TimeoutMS
+	}
+	p.plan.Steps = append(p.plan.Steps, step)
 	if destroys != "" {
 		p.plan.Destroys = append(p.plan.Destroys, destroys)
 	}
@@ -60,10 +64,13 @@ func (p *planner) step(kind, title string, params any, destroys, undo string, cm
 }
 
 // finish completes the plan: what the host should show, what is left over.
-func (p *planner) finish() Plan {
+func (p *planner) finish() (Plan, error) {
+	if p.err != nil {
+		return Plan{}, p.err
+	}
 	if len(p.plan.Steps) > 0 && len(p.expect) > 0 {
 		p.step(KindRescan, "look for the namespaces again and wait until the host shows them", rescanParams{Expect: p.expect},
-			"", "nothing to undo")
+			"", "nothing to undo", nil)
 	}
 	user := uint64(0)
 	for _, n := range p.after {
@@ -71,7 +78,7 @@ func (p *planner) finish() Plan {
 	}
 	p.plan.After = p.after
 	p.plan.OverProvisioning = overProvisioning(p.inv.Controller.TotalBytes, user)
-	return p.plan
+	return p.plan, nil
 }
 
 // touch records that an existing namespace is concerned.
@@ -206,12 +213,12 @@ func (p *planner) remove(n Namespace) error {
 		deletedBy++
 		p.step(KindDetach, fmt.Sprintf("detach namespace %d from controller %s", n.NSID, controllerText(n.Controllers)),
 			attachmentParams{Namespace: ref, Geometry: n, Controllers: n.Controllers, DeletedBy: &deletedBy},
-			"", "attaches it again", describeDetach(n.NSID, n.Controllers))
+			"", "attaches it again", func() (txn.Command, error) { return describeDetach(n.NSID, n.Controllers) })
 	}
 	p.step(KindDelete, fmt.Sprintf("delete namespace %d", n.NSID), deleteParams{Geometry: n},
 		fmt.Sprintf("all data of namespace %d (%s)", n.NSID, Bytes(n.SizeBytes())),
 		"creates a namespace of the old size, format and sharing again; its data and its identifiers cannot be brought back",
-		describeDelete(n.NSID))
+		func() (txn.Command, error) { return describeDelete(n.NSID) })
 	p.after = slices.DeleteFunc(p.after, func(a Namespace) bool { return a.NSID == n.NSID })
 	// Where a new namespace gets the same NSID, the last step looks for that.
 	p.expect = append(p.expect, expectation{Namespace: ref})
@@ -234,13 +241,12 @@ func (p *planner) add(n Namespace, c Capacity, q CapacityQuestion) error {
 			Bytes(stepBytes), Bytes(floorBytes))
 	}
 	index := p.step(KindCreate, fmt.Sprintf("create a namespace of %s blocks of %s (%s)", grouped(n.SizeBlocks), n.Format, Bytes(n.SizeBytes())),
-		params, "", "deletes it", describeCreate(n))
+		params, "", "deletes it", func() (txn.Command, error) { return describeCreate(n) })
 	ref := reference{CreatedBy: &index}
 	if len(n.Controllers) > 0 {
-		cmd := describeAttach(0, n.Controllers)
-		cmd.NSIDFrom = fmt.Sprintf("created by step %d", index+1)
 		p.step(KindAttach, "attach the new namespace to controller "+controllerText(n.Controllers),
-			attachmentParams{Namespace: ref, Geometry: n, Controllers: n.Controllers}, "", "detaches it", cmd)
+			attachmentParams{Namespace: ref, Geometry: n, Controllers: n.Controllers}, "", "detaches it",
+			func() (txn.Command, error) { return describeAttachLater(index, n.Controllers) })
 		p.expect = append(p.expect, expectation{Namespace: ref, Geometry: &n, Here: slices.Contains(n.Controllers, p.inv.Identity.CNTLID)})
 	}
 	if p.inv.Controller.MaxNSID == 1 {

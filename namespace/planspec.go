@@ -16,7 +16,7 @@ func PlanSpec(inv Inventory, s Spec, o Options) (Plan, error) {
 			s.Match.Serial, s.Match.Model, inv.Identity.Serial, inv.Identity.Model), "")
 	}
 	if len(s.Namespaces) == 0 {
-		return p.finish(), nil
+		return p.finish()
 	}
 	if err := p.checkManagement("the spec's list of namespaces"); err != nil {
 		return Plan{}, err
@@ -28,7 +28,7 @@ func PlanSpec(inv Inventory, s Spec, o Options) (Plan, error) {
 	if err := p.several(s); err != nil {
 		return Plan{}, err
 	}
-	return p.finish(), nil
+	return p.finish()
 }
 
 // several keeps the namespaces that are as the spec wants one, deletes those

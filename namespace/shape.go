@@ -3,6 +3,8 @@ package namespace
 import (
 	"fmt"
 	"slices"
+
+	"nvop/namespace/txn"
 )
 
 // PlanOPSet plans a resize: the namespace is replaced by one of another size,
@@ -24,7 +26,7 @@ func PlanOPSet(inv Inventory, t OPTarget, o Options) (Plan, error) {
 	if err := p.replace(old, t); err != nil {
 		return Plan{}, err
 	}
-	return p.finish(), nil
+	return p.finish()
 }
 
 // replace plans that old becomes what t says, unless it is so already.
@@ -119,7 +121,8 @@ func (p *planner) attachMissing(n Namespace, controllers []uint16) error {
 	p.touch(n.NSID)
 	ref := reference{NSID: n.NSID}
 	p.step(KindAttach, fmt.Sprintf("attach namespace %d to controller %s", n.NSID, controllerText(missing)),
-		attachmentParams{Namespace: ref, Geometry: n, Controllers: missing}, "", "detaches it", describeAttach(n.NSID, missing))
+		attachmentParams{Namespace: ref, Geometry: n, Controllers: missing}, "", "detaches it",
+		func() (txn.Command, error) { return describeAttach(n.NSID, missing) })
 	p.setAfter(n.NSID, func(a *Namespace) { a.Controllers = all })
 	p.expect = append(p.expect, expectation{Namespace: ref, Geometry: &n, Here: slices.Contains(all, p.inv.Identity.CNTLID)})
 	return nil
@@ -142,7 +145,7 @@ func PlanCreate(inv Inventory, t CreateTarget, o Options) (Plan, error) {
 	if err := p.create(t); err != nil {
 		return Plan{}, err
 	}
-	return p.finish(), nil
+	return p.finish()
 }
 
 func (p *planner) create(t CreateTarget) error {
@@ -223,7 +226,7 @@ func PlanDelete(inv Inventory, nsids []uint32, title string, o Options) (Plan, e
 			return Plan{}, err
 		}
 	}
-	return p.finish(), nil
+	return p.finish()
 }
 
 // PlanAttach plans an attachment; nil controllers means the one that is open.
@@ -245,7 +248,7 @@ func PlanAttach(inv Inventory, nsid uint32, controllers []uint16, title string, 
 	if err := p.attachMissing(n, sortedIDs(controllers)); err != nil {
 		return Plan{}, err
 	}
-	return p.finish(), nil
+	return p.finish()
 }
 
 // PlanDetach plans a detachment; nil controllers means all it is attached to.
@@ -263,18 +266,19 @@ func PlanDetach(inv Inventory, nsid uint32, controllers []uint16, title string, 
 	}
 	controllers = slices.DeleteFunc(sortedIDs(controllers), func(id uint16) bool { return !slices.Contains(n.Controllers, id) })
 	if len(controllers) == 0 {
-		return p.finish(), nil
+		return p.finish()
 	}
 	p.touch(n.NSID)
 	ref := reference{NSID: n.NSID}
 	p.step(KindDetach, fmt.Sprintf("detach namespace %d from controller %s", n.NSID, controllerText(controllers)),
-		attachmentParams{Namespace: ref, Geometry: n, Controllers: controllers}, "", "attaches it again", describeDetach(n.NSID, controllers))
+		attachmentParams{Namespace: ref, Geometry: n, Controllers: controllers}, "", "attaches it again",
+		func() (txn.Command, error) { return describeDetach(n.NSID, controllers) })
 	left := slices.DeleteFunc(slices.Clone(n.Controllers), func(id uint16) bool { return slices.Contains(controllers, id) })
 	p.setAfter(n.NSID, func(a *Namespace) { a.Controllers = left })
 	if !slices.Contains(left, inv.Identity.CNTLID) {
 		p.expect = append(p.expect, expectation{Namespace: ref})
 	}
-	return p.finish(), nil
+	return p.finish()
 }
 
 func sortedIDs(ids []uint16) []uint16 {

@@ -1,5 +1,7 @@
 package namespace
 
+import "nvop/nvmeioctl/nvmespec"
+
 // Options are what a caller may allow a plan.
 type Options struct {
 	// AllowFabrics lets capacity change on transports other than PCIe and the
@@ -49,13 +51,13 @@ type CreateTarget struct {
 }
 
 // SecureErase is the SES field of Format NVM.
-type SecureErase uint8
+type SecureErase = nvmespec.EraseKind
 
 // The values of SES.
 const (
-	EraseNone   SecureErase = 0
-	EraseUser   SecureErase = 1
-	EraseCrypto SecureErase = 2
+	EraseNone   = nvmespec.EraseNone
+	EraseUser   = nvmespec.EraseUserData
+	EraseCrypto = nvmespec.EraseCrypto
 )
 
 // FormatTarget is a Format NVM.

@@ -38,6 +38,8 @@ type Journal struct {
 	r *sql.DB
 	// scratch is the directory of a private copy; empty when there is none.
 	scratch string
+	// keepSeconds is [secondsKept] outside tests.
+	keepSeconds int64
 }
 
 // Path is the absolute name of the journal's file.

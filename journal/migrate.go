@@ -190,7 +190,7 @@ func checkTables(ctx context.Context, db *sql.DB, path string) error {
 
 // tables are the tables of the newest version.
 func tables() []string {
-	return []string{"drives", "transactions", "steps", "runs", "phases", "rows", "gaps", "histograms", "samples",
+	return []string{"drives", "transactions", "steps", "runs", "phases", "rows", "minutes", "gaps", "histograms", "samples",
 		"counter_sources", "counters", "events", "checkpoints", "verdicts"}
 }
 

@@ -170,7 +170,7 @@ func checkIdentity(ctx context.Context, db *sql.DB, path string, latest int) err
 }
 
 func openWriter(ctx context.Context, path string, steps []migration) (*Journal, error) {
-	j := &Journal{path: path}
+	j := &Journal{path: path, keepSeconds: secondsKept}
 	var err error
 	if j.w, err = sql.Open("sqlite", dsn(path, "mode=rw&_txlock=immediate"+
 		pragma("busy_timeout", busyTimeoutMS)+
@@ -199,7 +199,7 @@ func openWriter(ctx context.Context, path string, steps []migration) (*Journal, 
 // openReader opens for reading only, by the first way that works: beside a
 // writer; as a file that nobody can be writing; as a private copy.
 func openReader(ctx context.Context, path string, steps []migration) (*Journal, error) {
-	j := &Journal{path: path}
+	j := &Journal{path: path, keepSeconds: secondsKept}
 	// A reader that may write leaves no side files behind; SQLite falls back to
 	// reading by itself when the file is protected.
 	opts := []string{"mode=rw", "mode=ro"}

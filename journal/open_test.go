@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"nvop/namespace/txn"
 )
 
@@ -365,4 +367,14 @@ func TestOpen_directoryNotWritable(t *testing.T) {
 	if got := entries(t, dir); fmt.Sprint(got) != fmt.Sprint(before) {
 		t.Errorf("left in the directory: %q", got)
 	}
+}
+
+// tempDir is a directory for one case of a property.
+func tempDir(t *rapid.T) string {
+	dir, err := os.MkdirTemp("", "nvop-journal-rapid-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }

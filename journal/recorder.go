@@ -166,7 +166,7 @@ func (r *Recorder) Commit(ctx context.Context, b *run.Batch) error {
 		if err := s.admits(b); err != nil {
 			return err
 		}
-		c := &commit{tx: tx, run: r.number, state: s, statements: map[string]*sql.Stmt{}}
+		c := &commit{tx: tx, run: r.number, state: s, keepSeconds: r.j.keepSeconds, statements: map[string]*sql.Stmt{}}
 		return c.record(ctx, b, checkpoint)
 	})
 }
@@ -214,10 +214,12 @@ func (s *runState) admits(b *run.Batch) error {
 
 // commit records one batch.
 type commit struct {
-	tx         *sql.Tx
-	run        int64
-	state      runState
-	statements map[string]*sql.Stmt
+	tx    *sql.Tx
+	run   int64
+	state runState
+	// keepSeconds is the age at which rows are thinned.
+	keepSeconds int64
+	statements  map[string]*sql.Stmt
 }
 
 // prepared is a statement of this transaction, and is closed with it.
@@ -236,6 +238,7 @@ func (c *commit) record(ctx context.Context, b *run.Batch, checkpoint []byte) er
 	bind := &binder{}
 	steps := []func() error{
 		func() error { return c.rows(ctx, bind, b.Rows) },
+		func() error { return c.minutes(ctx, bind, b.Rows) },
 		func() error { return c.gaps(ctx, bind, b.Gaps) },
 		func() error { return c.histograms(ctx, b.Histograms) },
 		func() error { return c.samples(ctx, bind, b.Samples) },
@@ -243,7 +246,7 @@ func (c *commit) record(ctx context.Context, b *run.Batch, checkpoint []byte) er
 		func() error { return c.checkpoint(ctx, bind, &b.Checkpoint, checkpoint) },
 		func() error { return c.results(ctx, bind, b.Checkpoint.Results) },
 		func() error { return c.verdict(ctx, b) },
-		func() error { return c.thin(ctx, len(b.Rows)) },
+		func() error { return c.thin(ctx, b.Checkpoint.NextSecond, len(b.Rows)) },
 		func() error { return c.head(ctx, bind, &b.Checkpoint) },
 	}
 	for _, step := range steps {
@@ -258,7 +261,7 @@ func (c *commit) record(ctx context.Context, b *run.Batch, checkpoint []byte) er
 }
 
 func rowColumns() []string {
-	return []string{"run_id", "second", "seconds", "at_unix_ns", "mono_ns", "phase", "active_ns",
+	return []string{"run_id", "second", "at_unix_ns", "mono_ns", "phase", "active_ns",
 		"read_ops", "write_ops", "read_bytes", "write_bytes", "read_errors", "write_errors",
 		"read_measured_ops", "read_mean_ns", "read_p99_ns", "read_p999_ns", "read_max_ns",
 		"write_measured_ops", "write_mean_ns", "write_p99_ns", "write_p999_ns", "write_max_ns",
@@ -272,7 +275,7 @@ func (c *commit) rows(ctx context.Context, bind *binder, rows []run.Row) error {
 		if r.TemperatureAvailable {
 			temperature = int64(r.TemperatureCelsius)
 		}
-		args = append(args, c.run, r.Second, 1, r.WallUnixNS, r.MonoNS, int64(r.Phase), r.ActiveNS)
+		args = append(args, c.run, r.Second, r.WallUnixNS, r.MonoNS, int64(r.Phase), r.ActiveNS)
 		args = bind.counts(args, &r.Counts)
 		args = bind.latency(args, &r.Read)
 		args = bind.latency(args, &r.Write)
@@ -573,11 +576,15 @@ func scan128(b []byte) (run.Uint128, error) {
 }
 
 // rowsAtOnce is how many rows one INSERT holds: about where more gain no speed.
-const rowsAtOnce = 16
+const rowsAtOnce = 8
 
 // insertMany inserts n rows, several with each statement; add appends the
 // values of the i-th to args.
 func insertMany(ctx context.Context, c *commit, table string, columns []string, n int, add func(args []any, i int) []any) error {
+	return upsertMany(ctx, c, table, columns, "", n, add)
+}
+
+func upsertMany(ctx context.Context, c *commit, table string, columns []string, conflict string, n int, add func(args []any, i int) []any) error {
 	args := make([]any, 0, rowsAtOnce*len(columns))
 	for i := 0; i < n; {
 		k := 1
@@ -589,7 +596,7 @@ func insertMany(ctx context.Context, c *commit, table string, columns []string, 
 			args = add(args, i)
 			i++
 		}
-		st, err := c.prepared(ctx, insertSQL(table, columns, k))
+		st, err := c.prepared(ctx, insertSQL(table, columns, k)+conflict)
 		if err != nil {
 			return err
 		}

@@ -190,8 +190,8 @@ type Row struct {
 	run.Row
 }
 
-// EachRow calls f for every row of a run, in order of time. The row is f's to
-// keep.
+// EachRow calls f for every row of a run, in order of time: minutes as far as
+// the run is thinned, seconds after that. The row is f's to keep.
 func (j *Journal) EachRow(ctx context.Context, id string, f func(Row) error) error {
 	return j.readRun(ctx, "read rows", id, func(q querier, number int64) error {
 		return eachRunRow(ctx, q, number, f)
@@ -199,16 +199,59 @@ func (j *Journal) EachRow(ctx context.Context, id string, f func(Row) error) err
 }
 
 func eachRunRow(ctx context.Context, q querier, number int64, f func(Row) error) error {
+	s, err := loadRunState(ctx, q, number)
+	if err != nil {
+		return err
+	}
+	// A day of minutes at a time, so that a long run needs little memory.
+	for from := int64(0); from < s.thinnedTo; from += secondsKept {
+		if err := eachMinute(ctx, q, number, from, min(from+secondsKept, s.thinnedTo), f); err != nil {
+			return err
+		}
+	}
+	return eachSecond(ctx, q, number, f)
+}
+
+func eachMinute(ctx context.Context, q querier, number, from, to int64, f func(Row) error) error {
+	latencies, err := minuteLatencies(ctx, q, number, from, to)
+	if err != nil {
+		return err
+	}
+	rows, err := q.QueryContext(ctx, `SELECT `+strings.Join(minuteColumns()[1:], ", ")+` FROM minutes
+		WHERE run_id = ? AND minute >= ? AND minute < ? ORDER BY minute, first_second`,
+		number, from/thinSeconds, to/thinSeconds)
+	if err != nil {
+		return err
+	}
+	return eachRow(rows, func() error {
+		var r Row
+		var minute int64
+		var read, write sql.NullInt64
+		var temperature sql.NullInt32
+		if err := rows.Scan(&minute, &r.Phase, &r.Second, &r.Seconds, &r.WallUnixNS, &r.MonoNS, &r.ActiveNS,
+			&r.ReadOps, &r.WriteOps, &r.ReadBytes, &r.WriteBytes, &r.ReadErrors, &r.WriteErrors,
+			&r.Read.Operations, &read, &r.Write.Operations, &write, &r.InFlight, &temperature, &r.Flags); err != nil {
+			return err
+		}
+		r.TemperatureCelsius, r.TemperatureAvailable = temperature.Int32, temperature.Valid
+		r.Read.MaxNS, r.Write.MaxNS = orNotAvailable(read), orNotAvailable(write)
+		latencies[minuteKey{minute, int64(r.Phase), false}].complete(&r.Read)
+		latencies[minuteKey{minute, int64(r.Phase), true}].complete(&r.Write)
+		return f(r)
+	})
+}
+
+func eachSecond(ctx context.Context, q querier, number int64, f func(Row) error) error {
 	rows, err := q.QueryContext(ctx, `SELECT `+strings.Join(rowColumns()[1:], ", ")+` FROM rows
 		WHERE run_id = ? ORDER BY second`, number)
 	if err != nil {
 		return err
 	}
 	return eachRow(rows, func() error {
-		var r Row
+		r := Row{Seconds: 1}
 		var temperature sql.NullInt32
 		var read, write [4]sql.NullInt64
-		if err := rows.Scan(&r.Second, &r.Seconds, &r.WallUnixNS, &r.MonoNS, &r.Phase, &r.ActiveNS,
+		if err := rows.Scan(&r.Second, &r.WallUnixNS, &r.MonoNS, &r.Phase, &r.ActiveNS,
 			&r.ReadOps, &r.WriteOps, &r.ReadBytes, &r.WriteBytes, &r.ReadErrors, &r.WriteErrors,
 			&r.Read.Operations, &read[0], &read[1], &read[2], &read[3],
 			&r.Write.Operations, &write[0], &write[1], &write[2], &write[3],
@@ -216,15 +259,15 @@ func eachRunRow(ctx context.Context, q querier, number int64, f func(Row) error)
 			return err
 		}
 		r.TemperatureCelsius, r.TemperatureAvailable = temperature.Int32, temperature.Valid
-		for _, l := range []struct {
-			to   *run.Latency
-			from *[4]sql.NullInt64
-		}{{&r.Read, &read}, {&r.Write, &write}} {
-			l.to.MeanNS, l.to.P99NS, l.to.P999NS, l.to.MaxNS = orNotAvailable(l.from[0]), orNotAvailable(l.from[1]),
-				orNotAvailable(l.from[2]), orNotAvailable(l.from[3])
-		}
+		scanLatency(&r.Read, &read)
+		scanLatency(&r.Write, &write)
 		return f(r)
 	})
+}
+
+func scanLatency(to *run.Latency, v *[4]sql.NullInt64) {
+	to.MeanNS, to.P99NS = orNotAvailable(v[0]), orNotAvailable(v[1])
+	to.P999NS, to.MaxNS = orNotAvailable(v[2]), orNotAvailable(v[3])
 }
 
 func orNotAvailable(v sql.NullInt64) int64 {

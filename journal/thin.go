@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"nvop/endurance/run"
@@ -89,25 +88,86 @@ func health(s *run.Sample) condition {
 	}
 }
 
-// thin replaces rows older than a day by one for each minute and phase, in the
-// same transaction as the commit: sums, maxima and flags stay exact, means and
-// percentiles are those of the merged histograms. Samples that are kept for no
-// reason go. Events, counter edges and steps are never thinned.
-func (c *commit) thin(ctx context.Context, brought int) error {
-	var next int64
-	if err := c.tx.QueryRowContext(ctx, `SELECT next_second FROM checkpoints WHERE run_id = ?
-		ORDER BY checkpoint DESC LIMIT 1`, c.run).Scan(&next); err != nil {
-		return err
+// minute sums the rows of one minute and phase.
+type minute struct {
+	first run.Row // sums and maxima are kept in it
+	rows  int64
+}
+
+func (m *minute) add(r *run.Row) {
+	if m.rows++; m.rows == 1 {
+		m.first = *r
+		return
 	}
+	f := &m.first
+	f.Counts.Add(r.Counts)
+	f.MonoNS, f.InFlight = r.MonoNS, r.InFlight
+	f.ActiveNS += r.ActiveNS
+	f.Flags |= r.Flags
+	f.Read.Operations += r.Read.Operations
+	f.Write.Operations += r.Write.Operations
+	f.Read.MaxNS = max(f.Read.MaxNS, r.Read.MaxNS) // NotAvailable is below all
+	f.Write.MaxNS = max(f.Write.MaxNS, r.Write.MaxNS)
+	if r.TemperatureAvailable && (!f.TemperatureAvailable || r.TemperatureCelsius > f.TemperatureCelsius) {
+		f.TemperatureCelsius, f.TemperatureAvailable = r.TemperatureCelsius, true
+	}
+}
+
+func minuteColumns() []string {
+	return []string{"run_id", "minute", "phase", "first_second", "seconds", "at_unix_ns", "mono_ns", "active_ns",
+		"read_ops", "write_ops", "read_bytes", "write_bytes", "read_errors", "write_errors", "read_measured_ops",
+		"read_max_ns", "write_measured_ops", "write_max_ns", "in_flight", "temperature_celsius", "flags"}
+}
+
+// minuteConflict adds to a minute of which an earlier commit brought a part.
+func minuteConflict() string {
+	s := ` ON CONFLICT (run_id, minute, phase) DO UPDATE SET mono_ns = excluded.mono_ns,
+		in_flight = excluded.in_flight, flags = flags | excluded.flags`
+	for _, c := range []string{"seconds", "active_ns", "read_ops", "write_ops", "read_bytes", "write_bytes",
+		"read_errors", "write_errors", "read_measured_ops", "write_measured_ops"} {
+		s += fmt.Sprintf(", %[1]s = %[1]s + excluded.%[1]s", c)
+	}
+	for _, c := range []string{"read_max_ns", "write_max_ns", "temperature_celsius"} {
+		s += fmt.Sprintf(", %[1]s = coalesce(max(%[1]s, excluded.%[1]s), %[1]s, excluded.%[1]s)", c)
+	}
+	return s
+}
+
+// minutes sums the rows of a batch by minute and phase beside the rows
+// themselves, so that thinning has only to drop what is old: nothing is read
+// back, and Verify can compare the two while both are there.
+func (c *commit) minutes(ctx context.Context, bind *binder, rows []run.Row) error {
+	var ms []minute
+	for i := range rows {
+		r := &rows[i]
+		if n := len(ms); n == 0 || ms[n-1].first.Second/thinSeconds != r.Second/thinSeconds || ms[n-1].first.Phase != r.Phase {
+			ms = append(ms, minute{})
+		}
+		ms[len(ms)-1].add(r)
+	}
+	return upsertMany(ctx, c, "minutes", minuteColumns(), minuteConflict(), len(ms), func(args []any, i int) []any {
+		r := &ms[i].first
+		var temperature any
+		if r.TemperatureAvailable {
+			temperature = int64(r.TemperatureCelsius)
+		}
+		args = append(args, c.run, r.Second/thinSeconds, int64(r.Phase), r.Second, ms[i].rows, r.WallUnixNS, r.MonoNS, r.ActiveNS)
+		args = bind.counts(args, &r.Counts)
+		return append(args, bind.u64("operations", r.Read.Operations), orNull(r.Read.MaxNS),
+			bind.u64("operations", r.Write.Operations), orNull(r.Write.MaxNS), int64(r.InFlight), temperature, int64(r.Flags))
+	})
+}
+
+// thin drops the rows older than a day, whose minutes stay, and samples that
+// are kept for no reason, in the same transaction as the commit. Sums, maxima
+// and flags of a minute are exact; its means and percentiles are those of the
+// merged histograms. Events, counter edges and steps are never thinned.
+func (c *commit) thin(ctx context.Context, next int64, brought int) error {
 	from := c.state.thinnedTo
-	to := min(next-secondsKept, from+int64(brought)+thinAtOnce)
+	to := min(next-c.keepSeconds, from+int64(brought)+thinAtOnce)
 	to -= to % thinSeconds
 	if to <= from {
 		return nil
-	}
-	minutes, err := c.minutes(ctx, from, to)
-	if err != nil {
-		return err
 	}
 	for _, statement := range []string{
 		`DELETE FROM rows WHERE run_id = ? AND second >= ? AND second < ?`,
@@ -118,64 +178,7 @@ func (c *commit) thin(ctx context.Context, brought int) error {
 		}
 	}
 	c.state.thinnedTo = to
-	return insertMany(ctx, c, "rows", rowColumns(), len(minutes), func(args []any, i int) []any {
-		return append(append(args, c.run), minutes[i]...)
-	})
-}
-
-// minutes sums the rows of [from, to) by minute and phase, in the order of
-// rowColumns without the run.
-func (c *commit) minutes(ctx context.Context, from, to int64) ([][]any, error) {
-	rows, err := c.tx.QueryContext(ctx, `SELECT g.*, l.mono_ns, l.in_flight FROM (
-			SELECT min(second) AS first, max(second) AS last, sum(seconds), min(at_unix_ns), phase, sum(active_ns),
-				sum(read_ops), sum(write_ops), sum(read_bytes), sum(write_bytes), sum(read_errors), sum(write_errors),
-				sum(read_measured_ops), max(read_max_ns), sum(write_measured_ops), max(write_max_ns),
-				max(temperature_celsius), `+orOfFlags()+`
-			FROM rows WHERE run_id = ?1 AND second >= ?2 AND second < ?3
-			GROUP BY second / ?4, phase) g
-		JOIN rows l ON l.run_id = ?1 AND l.second = g.last ORDER BY g.first`, c.run, from, to, thinSeconds)
-	if err != nil {
-		return nil, err
-	}
-	latencies, err := c.latencies(ctx, from, to)
-	if err != nil {
-		return nil, errors.Join(err, rows.Close())
-	}
-	var minutes [][]any
-	err = eachRow(rows, func() error {
-		var first, last, seconds, at, phase, active, flags, mono, inFlight int64
-		var counts [6]int64
-		var measured [2]int64
-		var longest [2]sql.NullInt64
-		var temperature sql.NullInt64
-		if err := rows.Scan(&first, &last, &seconds, &at, &phase, &active, &counts[0], &counts[1], &counts[2], &counts[3],
-			&counts[4], &counts[5], &measured[0], &longest[0], &measured[1], &longest[1], &temperature, &flags,
-			&mono, &inFlight); err != nil {
-			return err
-		}
-		m := []any{first, seconds, at, mono, phase, active}
-		for _, n := range counts {
-			m = append(m, n)
-		}
-		for w := range 2 {
-			l := latencies[minuteKey{first / thinSeconds, phase, w == 1}]
-			m = append(m, measured[w])
-			m = append(m, l.of(measured[w])...)
-			m = append(m, longest[w])
-		}
-		minutes = append(minutes, append(m, inFlight, temperature, flags))
-		return nil
-	})
-	return minutes, err
-}
-
-// orOfFlags is the bitwise OR of the flags of a group, which SQLite lacks.
-func orOfFlags() string {
-	s := "0"
-	for bit := range 16 {
-		s += fmt.Sprintf(" | max(flags & %d)", 1<<bit)
-	}
-	return s
+	return nil
 }
 
 // minuteKey is a minute of one phase and direction.
@@ -187,23 +190,24 @@ type minuteKey struct {
 // minuteLatency is what the histograms of a minute say.
 type minuteLatency struct {
 	count           uint64
-	mean, p99, p999 any
+	mean, p99, p999 int64
 }
 
-// of returns mean, p99 and p999, or NULLs unless the histograms hold exactly
-// the operations that the rows measured.
-func (l minuteLatency) of(measured int64) []any {
-	if measured == 0 || l.count != uint64(measured) {
-		return []any{nil, nil, nil}
+// complete fills in mean and percentiles, if the histograms hold exactly the
+// operations that the rows measured.
+func (l minuteLatency) complete(to *run.Latency) {
+	to.MeanNS, to.P99NS, to.P999NS = run.NotAvailable, run.NotAvailable, run.NotAvailable
+	if l.count != 0 && l.count == to.Operations {
+		to.MeanNS, to.P99NS, to.P999NS = l.mean, l.p99, l.p999
 	}
-	return []any{l.mean, l.p99, l.p999}
 }
 
-// latencies merges the histograms that lie within each minute of [from, to).
-func (c *commit) latencies(ctx context.Context, from, to int64) (map[minuteKey]minuteLatency, error) {
-	rows, err := c.tx.QueryContext(ctx, `SELECT second / ?4, phase, is_write, encoded FROM histograms
+// minuteLatencies merges the histograms that lie within each minute from
+// second from up to second to.
+func minuteLatencies(ctx context.Context, q querier, number, from, to int64) (map[minuteKey]minuteLatency, error) {
+	rows, err := q.QueryContext(ctx, `SELECT second / ?4, phase, is_write, encoded FROM histograms
 		WHERE run_id = ?1 AND second >= ?2 AND second < ?3 AND second / ?4 = (second + max(seconds, 1) - 1) / ?4
-		ORDER BY second / ?4, phase, is_write`, c.run, from, to, thinSeconds)
+		ORDER BY second / ?4, phase, is_write`, number, from, to, thinSeconds)
 	if err != nil {
 		return nil, err
 	}
@@ -214,10 +218,8 @@ func (c *commit) latencies(ctx context.Context, from, to int64) (map[minuteKey]m
 		if merged.Count() == 0 {
 			return
 		}
-		out[current] = minuteLatency{
-			count: merged.Count(), mean: known(merged.Mean()),
-			p99: known(merged.Percentile(990_000)), p999: known(merged.Percentile(999_000)),
-		}
+		out[current] = minuteLatency{count: merged.Count(), mean: known(merged.Mean()),
+			p99: known(merged.Percentile(990_000)), p999: known(merged.Percentile(999_000))}
 		merged.Reset()
 	}
 	err = eachRow(rows, func() error {
@@ -241,9 +243,9 @@ func (c *commit) latencies(ctx context.Context, from, to int64) (map[minuteKey]m
 	return out, err
 }
 
-func known(ns int64, ok bool) any {
+func known(ns int64, ok bool) int64 {
 	if !ok {
-		return nil
+		return run.NotAvailable
 	}
 	return ns
 }

@@ -113,7 +113,6 @@ CREATE TABLE phases (
 CREATE TABLE rows (
     run_id              INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
     second              INTEGER NOT NULL,
-    seconds             INTEGER NOT NULL CHECK (seconds >= 1),
     at_unix_ns          INTEGER NOT NULL,
     mono_ns             INTEGER NOT NULL,
     phase               INTEGER NOT NULL,
@@ -138,6 +137,31 @@ CREATE TABLE rows (
     temperature_celsius INTEGER,
     flags               INTEGER NOT NULL,
     PRIMARY KEY (run_id, second)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE minutes (
+    run_id              INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+    minute              INTEGER NOT NULL,
+    phase               INTEGER NOT NULL,
+    first_second        INTEGER NOT NULL,
+    seconds             INTEGER NOT NULL CHECK (seconds BETWEEN 1 AND 60),
+    at_unix_ns          INTEGER NOT NULL,
+    mono_ns             INTEGER NOT NULL,
+    active_ns           INTEGER NOT NULL,
+    read_ops            INTEGER NOT NULL,
+    write_ops           INTEGER NOT NULL,
+    read_bytes          INTEGER NOT NULL,
+    write_bytes         INTEGER NOT NULL,
+    read_errors         INTEGER NOT NULL,
+    write_errors        INTEGER NOT NULL,
+    read_measured_ops   INTEGER NOT NULL,
+    read_max_ns         INTEGER,
+    write_measured_ops  INTEGER NOT NULL,
+    write_max_ns        INTEGER,
+    in_flight           INTEGER NOT NULL,
+    temperature_celsius INTEGER,
+    flags               INTEGER NOT NULL,
+    PRIMARY KEY (run_id, minute, phase)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE gaps (

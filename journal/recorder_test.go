@@ -1,0 +1,259 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"nvop/endurance"
+	"nvop/endurance/run"
+	"nvop/endurance/stats"
+)
+
+var _ endurance.Recorder = (*Recorder)(nil)
+
+func TestRecorder_givesBackWhatWasRecorded(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "journal.db")
+	j := openAt(t, path, ReadWrite)
+	r := beginTest(t, j, 3)
+	if r.ID() != "r1" {
+		t.Errorf("the first run is %s", r.ID())
+	}
+	s := newSynth(3)
+	s.lean = true
+	var want run.Batch
+	for i := range 5 {
+		b := s.batch(37)
+		b.Events = append(b.Events, run.Event{Second: int64(i), WallUnixNS: 5, Kind: run.EventIOError, Text: "lost",
+			Op: "read", LBA: 1<<64 - 1, Blocks: 8, Status: 0x281, Count: 3})
+		if i == 2 {
+			b.Samples = append(b.Samples, run.Sample{Second: 90, Failure: "no answer"})
+			b.Gaps = append(b.Gaps, run.GapRow{Second: 1, Seconds: 0, WallUnixNS: 9, Reason: "resumed after a crash", UncountedOpsMax: 12})
+			s.nextPhase(b)
+		}
+		if i == 4 {
+			b.Checkpoint.State, b.Checkpoint.StopReason = run.StateInterrupted, "interrupted"
+			b.Verdict = &run.Verdict{State: run.StateInterrupted, Reason: "interrupted", ExitCode: 7, Totals: b.Checkpoint.Totals,
+				WAF: run.WAF{Available: true, Micro: 2_000_000, HostBytes: run.U128(7), MediaBytes: run.Uint128{Hi: 1}}}
+		}
+		if err := r.Commit(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+		want.Rows = append(want.Rows, b.Rows...)
+		want.Samples = append(want.Samples, b.Samples...)
+		want.Events = append(want.Events, b.Events...)
+		want.Gaps = append(want.Gaps, b.Gaps...)
+		want.Checkpoint, want.Verdict = b.Checkpoint, b.Verdict
+	}
+	for _, j := range []*Journal{j, openAt(t, path, ReadOnly)} {
+		var rows []run.Row
+		if err := j.EachRow(ctx, "r1", func(r Row) error {
+			if r.Seconds != 1 {
+				t.Errorf("second %d stands for %d", r.Second, r.Seconds)
+			}
+			rows = append(rows, r.Row)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := j.LoadRun(ctx, "r1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, err := j.Events(ctx, "r1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		gaps, err := j.Gaps(ctx, "r1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, d := range map[string]string{
+			"rows": cmp.Diff(want.Rows, rows), "samples": cmp.Diff(want.Samples, got.Samples),
+			"events": cmp.Diff(want.Events, events), "gaps": cmp.Diff(want.Gaps, gaps),
+			"checkpoint": cmp.Diff(&want.Checkpoint, got.Checkpoint), "verdict": cmp.Diff(want.Verdict, got.Verdict),
+			"header": cmp.Diff(synthHeader(3), got.Header),
+			"totals": cmp.Diff(want.Checkpoint.Totals, got.Totals), "state": cmp.Diff(run.StateInterrupted, got.State),
+		} {
+			if d != "" {
+				t.Errorf("%s (-recorded +read):\n%s", what, d)
+			}
+		}
+	}
+}
+
+func TestRecorder_repeatsAndRefusals(t *testing.T) {
+	ctx := context.Background()
+	j := openTest(t)
+	r := beginTest(t, j, 1)
+	s := newSynth(1)
+	s.lean = true
+	first, second := s.batch(10), s.batch(10)
+	commit := func(b *run.Batch) error { return r.Commit(ctx, b) }
+	if err := errors.Join(commit(first), commit(first), commit(second), commit(second)); err != nil {
+		t.Fatal(err)
+	}
+	if i, err := j.FindRun(ctx, "r1"); err != nil || i.Totals != second.Checkpoint.Totals || i.Seconds != 20 {
+		t.Fatalf("%+v, %v", i, err)
+	}
+	change := func(f func(b *run.Batch)) *run.Batch {
+		c := newSynth(1)
+		c.lean = true
+		c.batch(10)
+		c.batch(10)
+		b := c.batch(10)
+		f(b)
+		return b
+	}
+	for name, tt := range map[string]struct {
+		b    *run.Batch
+		want string
+	}{
+		"other twin":       {change(func(b *run.Batch) { b.Checkpoint.Number = 2 }), "recorded twice"},
+		"number skipped":   {change(func(b *run.Batch) { b.Checkpoint.Number = 4 }), "last one recorded is 2"},
+		"number old":       {change(func(b *run.Batch) { b.Checkpoint.Number = 1 }), "last one recorded is 2"},
+		"row missing":      {change(func(b *run.Batch) { b.Rows = b.Rows[1:] }), "rows sum to"},
+		"total off":        {change(func(b *run.Batch) { b.Checkpoint.Totals.ReadErrors++ }), "rows sum to"},
+		"row repeated":     {change(func(b *run.Batch) { b.Rows[1].Second = b.Rows[0].Second }), "row of second 20 after second 20"},
+		"row of the past":  {change(func(b *run.Batch) { b.Rows[0].Second = 19 }), "row of second 19"},
+		"row of tomorrow":  {change(func(b *run.Batch) { b.Rows[9].Second = 30 }), "before second 30"},
+		"marks crossed":    {change(func(b *run.Batch) { b.Checkpoint.LowWater = b.Checkpoint.ReservedHigh + 1 }), "marks go back"},
+		"too big":          {change(func(b *run.Batch) { b.Checkpoint.Pass = 1 << 63 }), "more than the journal can hold"},
+		"broken histogram": {change(func(b *run.Batch) { b.Histograms = []run.Histogram{{}, {}} }), ""},
+	} {
+		if err := commit(tt.b); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v; want %q", name, err, tt.want)
+		}
+	}
+	last := change(func(b *run.Batch) { b.Checkpoint.State = run.StateFinished })
+	if err := errors.Join(commit(last), commit(last)); err != nil {
+		t.Fatal(err)
+	}
+	over := change(func(b *run.Batch) { b.Checkpoint.Number = 4 })
+	if err := commit(over); err == nil || !strings.Contains(err.Error(), "the run is over (finished)") {
+		t.Errorf("recorded after the end: %v", err)
+	}
+	if _, _, err := j.ResumeRun(ctx, "r1"); err == nil {
+		t.Error("a finished run can be resumed")
+	}
+}
+
+func TestFindRun(t *testing.T) {
+	ctx := context.Background()
+	j := openTest(t)
+	for _, name := range []string{"nightly", "night", "weekly", "weekly", "r2", "wear"} {
+		h := synthHeader(1)
+		h.Name = name
+		if _, err := j.BeginRun(ctx, h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for ref, want := range map[string]string{"r1": "r1", "night": "r2", "nightl": "r1", "nig": "", "weekly": "", "wea": "r6",
+		"r2": "r2", "r9": "", "": "", "x": "", "r01": "", "%": ""} {
+		got, err := j.FindRun(ctx, ref)
+		if got.ID != want || (err == nil) != (want != "") {
+			t.Errorf("FindRun(%q) = %s, %v; want %q", ref, got.ID, err, want)
+		}
+		if nf, ok := errors.AsType[*NotFoundError](err); want == "" && (!ok || nf.ExitCode() != 1) {
+			t.Errorf("FindRun(%q): %v", ref, err)
+		}
+	}
+	if last, err := j.LastRun(ctx); err != nil || last.ID != "r6" {
+		t.Errorf("last: %s, %v", last.ID, err)
+	}
+}
+
+// TestThin_keepsSumsAndMergesHistograms thins runs of any batch size and
+// compares with a plain sum of what was recorded.
+func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ctx := context.Background()
+		j, err := Open(ctx, filepath.Join(tempDir(t), "journal.db"), ReadWrite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = j.Close() }()
+		j.keepSeconds = 1800
+		h := synthHeader(1)
+		r, err := j.BeginRun(ctx, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newSynth(rapid.Uint64().Draw(t, "seed"))
+		s.lean, s.sampleEvery = true, 0
+		phaseAt := rapid.Int64Range(1, 4000).Draw(t, "phase")
+		size := rapid.Int64Range(300, 7000).Draw(t, "batch")
+		start := rapid.Int64Range(0, 3000).Draw(t, "start")
+		s.cp.NextSecond, s.openFrom = start, start
+		want := map[minuteKey]*stats.Histogram{}
+		sums := map[[2]int64]run.Counts{}
+		for s.cp.NextSecond < start+6000 {
+			b := s.batch(min(size, max(phaseAt, 1)))
+			if phaseAt -= int64(len(b.Rows)); phaseAt <= 0 {
+				phaseAt = 1 << 40
+				s.nextPhase(b)
+			}
+			if s.cp.NextSecond == start+int64(len(b.Rows)) {
+				b.Gaps = []run.GapRow{{Second: 0, Seconds: start}}
+			}
+			for _, hg := range b.Histograms {
+				d, err := stats.DecodeHistogram(hg.Encoded)
+				if err != nil {
+					t.Fatal(err)
+				}
+				k := minuteKey{hg.Second / 60, int64(hg.Phase), hg.Write}
+				if want[k] == nil {
+					want[k] = stats.NewHistogram()
+				}
+				want[k].Merge(d)
+			}
+			for _, row := range b.Rows {
+				k := [2]int64{row.Second / 60, int64(row.Phase)}
+				c := sums[k]
+				c.Add(row.Counts)
+				sums[k] = c
+			}
+			if err := r.Commit(ctx, b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var total run.Totals
+		minutes := 0
+		if err := j.EachRow(ctx, r.ID(), func(row Row) error {
+			total.Add(row.Counts)
+			total.Rows += uint64(row.Seconds)
+			if row.Second >= (s.cp.NextSecond-j.keepSeconds)/60*60 {
+				if row.Seconds != 1 {
+					t.Errorf("second %d is thinned too early", row.Second)
+				}
+				return nil
+			}
+			minutes++
+			if row.Counts != sums[[2]int64{row.Second / 60, int64(row.Phase)}] {
+				t.Errorf("minute at %d does not add up", row.Second)
+			}
+			hg := want[minuteKey{row.Second / 60, int64(row.Phase), true}]
+			p99, _ := hg.Percentile(990_000)
+			mean, _ := hg.Mean()
+			longest, _ := hg.Max()
+			if hg.Count() < 1000 {
+				p99 = run.NotAvailable
+			}
+			if row.Write.P99NS != p99 || row.Write.MeanNS != mean || row.Write.MaxNS != longest || row.Write.Operations != hg.Count() {
+				t.Errorf("minute at %d: %+v; want p99 %d, mean %d, max %d of %d", row.Second, row.Write, p99, mean, longest, hg.Count())
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if total != s.cp.Totals || minutes < 60 {
+			t.Errorf("rows sum to %+v, recorded %+v; %d minutes", total, s.cp.Totals, minutes)
+		}
+	})
+}

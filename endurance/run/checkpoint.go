@@ -59,8 +59,8 @@ type Checkpoint struct {
 	PhaseFirstSecond int64 `json:"phase_first_second"`
 	PhaseActiveNS    int64 `json:"phase_active_ns"`
 	RunActiveNS      int64 `json:"run_active_ns"`
-	// Open are the histograms of the span that is not complete, PhaseSum those
-	// of the whole phase so far.
+	// Open are the histograms of the span of seconds that is not complete,
+	// PhaseSum those of the phase before it.
 	Open     []Histogram `json:"open,omitempty"`
 	PhaseSum []Histogram `json:"phase_sum,omitempty"`
 	// First is the run's first sample and Measured that at the beginning of

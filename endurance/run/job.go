@@ -119,8 +119,8 @@ type Job struct {
 	// SampleIntervalNS is how often health is read, on the drive's calendar;
 	// 0 means 10 s.
 	SampleIntervalNS int64 `json:"sample_interval_ns"`
-	// StallNS is how long nothing may complete before the run is called
-	// stalled; 0 means 30 s.
+	// StallNS is how long nothing may complete, in the time of latencies,
+	// before the run is called stalled; 0 means 30 s.
 	StallNS int64 `json:"stall_ns"`
 	// AlphaMilli is raw over exported capacity in thousandths (T/U, 1206 for
 	// 20.6 %), from which the settling time of the workload follows; 0 when

@@ -63,6 +63,7 @@ type Sample struct {
 
 	// Firmware and Format: a change of either begins a new epoch.
 	Firmware string `json:"firmware,omitempty"`
+	Format   string `json:"format,omitempty"`
 	// Identity is what binds the sample to a drive: subsystem NQN and serial.
 	Identity string `json:"identity,omitempty"`
 }

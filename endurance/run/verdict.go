@@ -7,8 +7,7 @@ const (
 	ExitInterrupted = 7 // can be resumed
 )
 
-// WAF is a write amplification, in thousandths of thousandths where it must be
-// an integer, with what it rests on.
+// WAF is a write amplification, in millionths, with what it rests on.
 type WAF struct {
 	// Available is false when it cannot be told; Reason says why.
 	Available bool   `json:"available"`
@@ -51,12 +50,14 @@ type Percentiles struct {
 
 // PhaseResult is what one phase came to.
 type PhaseResult struct {
-	Phase    uint32      `json:"phase"`
-	Kind     PhaseKind   `json:"kind"`
-	Totals   Totals      `json:"totals"`
-	ActiveNS int64       `json:"active_ns"`
-	Read     Percentiles `json:"read"`
-	Write    Percentiles `json:"write"`
+	Phase uint32    `json:"phase"`
+	Kind  PhaseKind `json:"kind"`
+	// FirstSecond is the first second of the phase.
+	FirstSecond int64       `json:"first_second"`
+	Totals      Totals      `json:"totals"`
+	ActiveNS    int64       `json:"active_ns"`
+	Read        Percentiles `json:"read"`
+	Write       Percentiles `json:"write"`
 	// ReadIOPS and WriteIOPS are operations per second of the time at work.
 	ReadIOPS  uint64 `json:"read_iops"`
 	WriteIOPS uint64 `json:"write_iops"`

@@ -1,0 +1,577 @@
+package endurance
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sort"
+	"sync/atomic"
+	"syscall"
+
+	"nvop/endurance/run"
+	"nvop/endurance/stats"
+	"nvop/endurance/workload"
+	"nvop/nvmeioctl"
+)
+
+const (
+	// errorsKept is how many failed operations of a second a worker lists; the
+	// rest are counted.
+	errorsKept = 16
+	// sequentialAhead is how many operations a worker of a sequential phase may
+	// be ahead of the slowest one, beyond its depth: so little that all of them
+	// together are one stream.
+	sequentialAhead = 64
+)
+
+const (
+	dirRead = iota
+	dirWrite
+	directions
+)
+
+// ioFailure is one operation that did not succeed.
+type ioFailure struct {
+	op     workload.Op
+	status uint16
+	err    error
+}
+
+// tally is what one worker did in one second, and where it then stood. A worker
+// has a few of them, which travel to the ledger and back.
+type tally struct {
+	// worker is whose tally this is; second is the run's second it belongs to,
+	// and through the last second it knows to be over.
+	worker          int
+	second, through int64
+	ops, bytes      [directions]uint64
+	errors          [directions]uint64
+	hist            [directions]*stats.Histogram
+	failures        []ioFailure
+	mark            run.WorkerMark
+	inFlight        uint32
+	lastDone        nvmeioctl.Instant
+	drained         bool
+	// finished is the last tally of a phase; fatal says why it came early.
+	finished bool
+	fatal    error
+}
+
+func newTally(worker, depth int) *tally {
+	t := &tally{worker: worker, failures: make([]ioFailure, 0, errorsKept)}
+	t.mark.Incomplete = make([]uint64, 0, 2*depth)
+	for d := range t.hist {
+		t.hist[d] = stats.NewHistogram()
+	}
+	return t
+}
+
+func (t *tally) reset() {
+	t.ops, t.bytes, t.errors = [directions]uint64{}, [directions]uint64{}, [directions]uint64{}
+	for _, h := range t.hist {
+		h.Reset()
+	}
+	t.failures = t.failures[:0]
+	t.mark.Incomplete = t.mark.Incomplete[:0]
+	t.drained, t.finished, t.fatal = false, false, nil
+}
+
+// empty says whether nothing completed.
+func (t *tally) empty() bool {
+	return t.ops == [directions]uint64{} && t.errors == [directions]uint64{}
+}
+
+// lane is what one worker lets the others see, on a cache line of its own. It
+// is touched a few times a batch, never per operation.
+type lane struct {
+	// next is the worker's next position.
+	next atomic.Uint64
+	// pass says that the worker has completed all of its passes below it.
+	pass atomic.Uint64
+	_    [48]byte
+}
+
+// track is what the workers of a phase share.
+type track struct {
+	// high is the committed reserved high-water mark: nothing at or above it
+	// may be submitted.
+	high atomic.Uint64
+	// stop ends submission; what is outstanding is still waited for.
+	stop  atomic.Bool
+	lanes []lane
+}
+
+// slowest is the smallest value of one field of all lanes.
+func (t *track) slowest(field func(*lane) uint64) uint64 {
+	low := uint64(math.MaxUint64)
+	for i := range t.lanes {
+		low = min(low, field(&t.lanes[i]))
+	}
+	return low
+}
+
+// slot is one operation in flight.
+type slot struct {
+	op       workload.Op
+	position uint64
+	// generation of the data written: 1 + the pass, or + the position where
+	// there are none, above it the phase.
+	generation uint64
+	at         nvmeioctl.Instant
+	// free is when the slot became free: its last completion.
+	free nvmeioctl.Instant
+	busy bool
+}
+
+// worker keeps one queue busy. It is stepped by a driver and knows neither
+// threads nor whether its time is real.
+type worker struct {
+	id      int
+	queue   nvmeioctl.IOQueue
+	data    *workload.Data // nil when the queue keeps no contents
+	buffers [][]byte       // one a slot; nil without data
+	mapping []byte         // what they are cut from
+	track   *track
+	lane    *lane
+
+	stage    *stage
+	gen      *workload.Generator
+	lbaBytes uint32
+	stride   uint64
+	// base is the generation of the phase's first pass.
+	base uint64
+	// next is the next position; pass and index are it, taken apart.
+	next, pass, index uint64
+	// retry are positions that were submitted in an earlier session and not
+	// known complete.
+	retry []uint64
+	// high and passOpen are the latest seen of the shared limits, aheadOf that
+	// of a sequential phase.
+	high, passOpen, aheadOf uint64
+	// writing are the blocks with a write in flight, where draws could meet.
+	writing *blockSet
+
+	deadline nvmeioctl.Instant
+	// floor is the earliest time of a submission: now, where time is real.
+	floor nvmeioctl.Instant
+	// rowEnd is when the current second is over, and roll what then happens at
+	// an instant: it closes the tally and moves rowEnd beyond the instant.
+	rowEnd nvmeioctl.Instant
+	roll   func(now nvmeioctl.Instant)
+
+	depth       int
+	slots       []slot
+	free        []uint32
+	requests    []nvmeioctl.IORequest
+	results     []nvmeioctl.IOResult
+	latencies   [directions][]int64
+	outstanding int
+	// reaped is how many completions the last step took, lastDone the latest.
+	reaped    int
+	lastDone  nvmeioctl.Instant
+	exhausted bool
+	tally     *tally
+	fatal     error
+}
+
+// position of a worker after a step.
+type standing uint8
+
+const (
+	// working: something is outstanding or has just completed.
+	working standing = iota
+	// blocked: nothing is outstanding, and others have to go on first.
+	blocked
+	// finished: nothing is outstanding nor will be.
+	finished
+)
+
+// newWorker prepares a worker for phases of up to depth operations in flight.
+// batch is how many completions are taken at once.
+func newWorker(id, depth, batch int, queue nvmeioctl.IOQueue, t *track) *worker {
+	w := &worker{
+		id: id, queue: queue, track: t, lane: &t.lanes[id], stride: uint64(len(t.lanes)),
+		slots: make([]slot, depth), free: make([]uint32, 0, depth),
+		requests: make([]nvmeioctl.IORequest, 0, depth),
+		results:  make([]nvmeioctl.IOResult, min(depth, batch)),
+	}
+	for d := range w.latencies {
+		w.latencies[d] = make([]int64, 0, len(w.results))
+	}
+	return w
+}
+
+// begin starts a phase at an instant, from a mark: Next is the worker's own
+// index in a phase that has not begun. low is the lowest position that any
+// worker had not completed.
+func (w *worker) begin(s *stage, lbaBytes uint32, mark run.WorkerMark, low uint64, start, deadline nvmeioctl.Instant) error {
+	gen, err := workload.New(s.config)
+	if err != nil {
+		return err
+	}
+	w.stage, w.gen, w.lbaBytes, w.deadline = s, gen, lbaBytes, deadline
+	w.base = uint64(s.index)<<48 + 1
+	w.next, w.pass, w.index = mark.Next, 0, mark.Next
+	if s.blocks != 0 {
+		w.pass, w.index = mark.Next/s.blocks, mark.Next%s.blocks
+		w.passOpen = low / s.blocks
+	} else {
+		w.passOpen = math.MaxUint64
+	}
+	w.retry = append(w.retry[:0], mark.Incomplete...)
+	w.high, w.aheadOf = w.track.high.Load(), 0
+	w.lane.next.Store(w.lowest())
+	w.lane.pass.Store(w.passOpen)
+	w.writing = nil
+	if s.Pattern == run.PatternReplacement && s.ReadPercent < 100 {
+		w.writing = newBlockSet(int(s.Depth))
+	}
+	w.floor = max(w.floor, start)
+	w.depth = int(s.Depth)
+	w.free = w.free[:0]
+	for i := range w.depth {
+		w.slots[i] = slot{free: start}
+		w.free = append(w.free, uint32(i))
+	}
+	w.outstanding, w.exhausted, w.fatal = 0, false, nil
+	return nil
+}
+
+// lowest is the lowest position not complete, when nothing is in flight.
+func (w *worker) lowest() uint64 {
+	low := w.next
+	for _, p := range w.retry {
+		low = min(low, p)
+	}
+	return low
+}
+
+// step fills the queue, submits, takes what has completed until an instant and
+// accounts for it. It is all of the I/O path, and allocates nothing.
+func (w *worker) step(until nvmeioctl.Instant) standing {
+	w.fill()
+	if len(w.requests) != 0 {
+		w.submit()
+	}
+	if w.outstanding == 0 {
+		if w.exhausted || w.fatal != nil {
+			w.lane.next.Store(math.MaxUint64)
+			w.lane.pass.Store(math.MaxUint64)
+			return finished
+		}
+		return blocked
+	}
+	n, err := w.queue.Reap(w.results, until)
+	done := w.results[:min(max(n, 0), len(w.results))]
+	if w.reaped = len(done); w.reaped != 0 {
+		w.lastDone = done[len(done)-1].Done
+	}
+	for len(done) != 0 {
+		in := len(done)
+		if done[in-1].Done >= w.rowEnd {
+			// Some belong to the next second: they arrive oldest first.
+			in = sort.Search(in, func(i int) bool { return done[i].Done >= w.rowEnd })
+		}
+		w.account(done[:in])
+		if done = done[in:]; len(done) != 0 {
+			w.roll(done[0].Done)
+		}
+	}
+	if err != nil {
+		w.fail(fmt.Errorf("worker %d: reap: %w", w.id, err))
+		// Nothing says that what is outstanding will ever come back.
+		w.outstanding = 0
+	}
+	return working
+}
+
+func (w *worker) fail(err error) {
+	if w.fatal == nil {
+		w.fatal = err
+	}
+}
+
+// fill makes requests for the free slots, in the order they became free.
+func (w *worker) fill() {
+	w.requests = w.requests[:0]
+	used := 0
+	if w.fatal != nil || w.track.stop.Load() {
+		w.exhausted = true
+		return
+	}
+	for _, tag := range w.free {
+		s := &w.slots[tag]
+		at := max(s.free, w.floor)
+		if at >= w.deadline {
+			w.exhausted = true
+			break
+		}
+		if !w.claim(s) {
+			break
+		}
+		used++
+		s.at, s.busy = at, true
+		r := nvmeioctl.IORequest{
+			Op: nvmeioctl.OpRead, Tag: tag, OffsetBytes: s.op.OffsetBytes, LengthBytes: s.op.LengthBytes, At: at,
+		}
+		if s.op.Write {
+			r.Op = nvmeioctl.OpWrite
+		}
+		if w.data != nil {
+			r.Buf = w.buffers[tag][:s.op.LengthBytes]
+			if s.op.Write {
+				w.data.Fill(r.Buf, uint64(s.op.OffsetBytes)/uint64(w.lbaBytes), s.generation, int(w.lbaBytes))
+			}
+		}
+		w.requests = append(w.requests, r)
+	}
+	if used != 0 {
+		w.free = w.free[:copy(w.free, w.free[used:])]
+		w.lane.next.Store(w.next)
+	}
+}
+
+// claim gives a slot the worker's next operation. It is false when there is
+// none (exhausted) or when the others, or the journal, have to go on first.
+func (w *worker) claim(s *slot) bool {
+	if n := len(w.retry); n != 0 {
+		s.position = w.retry[n-1]
+		w.retry = w.retry[:n-1]
+		if w.stage.blocks == 0 {
+			s.op = w.drawn(s.position)
+			s.generation = w.base + s.position
+			return true
+		}
+		pass := s.position / w.stage.blocks
+		s.op = w.gen.At(pass, s.position%w.stage.blocks)
+		s.generation = w.base + pass
+		return true
+	}
+	if w.next >= w.stage.limit {
+		w.exhausted = true
+		return false
+	}
+	if !w.allowed() {
+		return false
+	}
+	s.position = w.next
+	s.generation = w.base + w.pass
+	if w.stage.blocks == 0 {
+		s.op = w.drawn(w.next)
+		s.generation += w.next
+	} else {
+		s.op = w.gen.At(w.pass, w.index)
+	}
+	w.next += w.stride
+	w.index += w.stride
+	for w.stage.blocks != 0 && w.index >= w.stage.blocks {
+		w.index -= w.stage.blocks
+		w.pass++
+	}
+	return true
+}
+
+// allowed says whether the next position may be submitted now: it is below the
+// committed mark, the pass before is complete everywhere (or a block could be
+// in flight twice), and a sequential stream stays one stream.
+func (w *worker) allowed() bool {
+	if w.next >= w.high {
+		if w.high = w.track.high.Load(); w.next >= w.high {
+			return false
+		}
+	}
+	if w.pass > w.passOpen {
+		if w.outstanding != 0 || len(w.requests) != 0 {
+			return false
+		}
+		w.lane.pass.Store(w.pass)
+		w.passOpen = w.track.slowest(func(l *lane) uint64 { return l.pass.Load() })
+		if w.pass > w.passOpen {
+			return false
+		}
+	}
+	if w.stage.Pattern == run.PatternSequential && w.next > w.aheadOf {
+		slow := w.track.slowest(func(l *lane) uint64 { return l.next.Load() })
+		w.aheadOf = slow + w.stride*uint64(w.depth+sequentialAhead)
+		if slow == math.MaxUint64 || w.aheadOf < slow {
+			w.aheadOf = math.MaxUint64
+		}
+		if w.next > w.aheadOf {
+			return false
+		}
+	}
+	return true
+}
+
+// drawn is the operation at a position of a phase with replacement: the first
+// draw whose block has no write in flight.
+func (w *worker) drawn(position uint64) workload.Op {
+	op := w.gen.Redraw(position, 0)
+	if w.writing == nil {
+		return op
+	}
+	for attempt := uint32(1); w.writing.has(op.Block); attempt++ {
+		op = w.gen.Redraw(position, attempt)
+	}
+	if op.Write {
+		w.writing.add(op.Block)
+	}
+	return op
+}
+
+// submit hands the requests over. Those that the queue does not take go back
+// among the positions to be done.
+func (w *worker) submit() {
+	n, err := w.queue.Submit(w.requests)
+	n = min(max(n, 0), len(w.requests))
+	w.outstanding += n
+	if n == len(w.requests) && err == nil {
+		return
+	}
+	for _, r := range w.requests[n:] {
+		s := &w.slots[r.Tag]
+		if w.writing != nil && s.op.Write {
+			w.writing.remove(s.op.Block)
+		}
+		s.busy = false
+		w.retry = append(w.retry, s.position)
+		w.free = append(w.free, r.Tag)
+	}
+	if err == nil {
+		err = fmt.Errorf("the queue took %d of %d requests and %d are outstanding of %d", n, len(w.requests), w.outstanding, w.queue.Depth())
+	}
+	w.fail(fmt.Errorf("worker %d: submit: %w", w.id, err))
+}
+
+// account counts completions of the current second.
+func (w *worker) account(results []nvmeioctl.IOResult) {
+	t := w.tally
+	for i := range results {
+		r := &results[i]
+		if uint(r.Tag) >= uint(len(w.slots)) || !w.slots[r.Tag].busy {
+			w.fail(fmt.Errorf("worker %d: the queue completed request %d, which is not outstanding", w.id, r.Tag))
+			continue
+		}
+		s := &w.slots[r.Tag]
+		d := dirRead
+		if s.op.Write {
+			d = dirWrite
+		}
+		if r.Status == 0 && r.Err == nil {
+			w.latencies[d] = append(w.latencies[d], int64(r.Done.Sub(s.at)))
+			t.bytes[d] += uint64(s.op.LengthBytes)
+		} else {
+			w.failed(t, s.op, d, r)
+		}
+		if w.writing != nil && s.op.Write {
+			w.writing.remove(s.op.Block)
+		}
+		s.busy = false
+		s.free = r.Done
+		w.free = append(w.free, r.Tag)
+		w.outstanding--
+		t.lastDone = max(t.lastDone, r.Done)
+	}
+	for d := range w.latencies {
+		if n := len(w.latencies[d]); n != 0 {
+			t.ops[d] += uint64(n)
+			t.hist[d].RecordBatch(w.latencies[d])
+			w.latencies[d] = w.latencies[d][:0]
+		}
+	}
+}
+
+// failed counts an operation that did not succeed apart from those that did. A
+// drive that is gone ends the worker; its operation stays to be done.
+func (w *worker) failed(t *tally, op workload.Op, d int, r *nvmeioctl.IOResult) {
+	t.errors[d]++
+	if len(t.failures) < cap(t.failures) {
+		t.failures = append(t.failures, ioFailure{op: op, status: uint16(r.Status), err: r.Err})
+	}
+	if isGone(r.Err) {
+		w.retry = append(w.retry, w.slots[r.Tag].position)
+		w.fail(fmt.Errorf("worker %d: %w", w.id, r.Err))
+	}
+}
+
+// isGone says whether an error means that the drive is no longer there.
+func isGone(err error) bool {
+	return errors.Is(err, nvmeioctl.ErrDeviceGone) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO)
+}
+
+// close ends the tally: it says where the worker stands, and next takes its
+// place for the second that is beginning.
+func (w *worker) close(next *tally, through, nextSecond int64) *tally {
+	t := w.tally
+	t.through = through
+	t.inFlight = uint32(w.outstanding)
+	t.mark.Next = w.next
+	t.mark.Incomplete = append(t.mark.Incomplete[:0], w.retry...)
+	for i := range w.slots[:w.depth] {
+		if w.slots[i].busy {
+			t.mark.Incomplete = append(t.mark.Incomplete, w.slots[i].position)
+		}
+	}
+	t.fatal = w.fatal
+	t.drained = w.exhausted
+	if next != nil {
+		next.second = nextSecond
+		next.lastDone = t.lastDone
+	}
+	w.tally = next
+	return t
+}
+
+// blockSet is a small set of block numbers by open addressing, at most a
+// quarter full.
+type blockSet struct {
+	cells []uint64 // block + 1; 0 is empty
+	mask  uint64
+}
+
+func newBlockSet(capacity int) *blockSet {
+	size := 8
+	for size < 4*capacity {
+		size *= 2
+	}
+	return &blockSet{cells: make([]uint64, size), mask: uint64(size - 1)}
+}
+
+func (s *blockSet) home(block uint64) uint64 { return (block * 0x9E3779B97F4A7C15) >> 32 & s.mask }
+
+func (s *blockSet) has(block uint64) bool {
+	for i := s.home(block); s.cells[i] != 0; i = (i + 1) & s.mask {
+		if s.cells[i] == block+1 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *blockSet) add(block uint64) {
+	i := s.home(block)
+	for s.cells[i] != 0 {
+		i = (i + 1) & s.mask
+	}
+	s.cells[i] = block + 1
+}
+
+// remove takes a block out and moves those behind it up, so that no search ends
+// early at the hole.
+func (s *blockSet) remove(block uint64) {
+	i := s.home(block)
+	for s.cells[i] != block+1 {
+		if s.cells[i] == 0 {
+			return
+		}
+		i = (i + 1) & s.mask
+	}
+	s.cells[i] = 0
+	for j := (i + 1) & s.mask; s.cells[j] != 0; j = (j + 1) & s.mask {
+		home := s.home(s.cells[j] - 1)
+		if (j-home)&s.mask >= (j-i)&s.mask {
+			s.cells[i], s.cells[j] = s.cells[j], 0
+			i = j
+		}
+	}
+}

@@ -19,6 +19,9 @@ import (
 // superblocks), while a superblock of the map still wears like one of the drive.
 const (
 	targetMapPages = 1 << 20
+	// newClockNS is how far back a time must be to be of a clock that started
+	// anew; no command is outstanding for so long.
+	newClockNS = 30e9
 	// ppm is the unit of the floor of write amplification in exact arithmetic.
 	ppm = 1_000_000
 )
@@ -40,7 +43,8 @@ type flashMedia struct {
 	clock     nvmeioctl.Clock
 	seed      uint64
 	unitBytes uint64 // what a map page stands for
-	iuBytes   uint64 // the drive's mapping unit
+	iuBytes   uint64 // the drive's mapping unit, a power of two
+	iuShift   uint
 	floorPPM  uint64 // w0
 	capacity  uint64
 
@@ -138,6 +142,7 @@ func newFlashMedia(p *Profile, o Options, clock nvmeioctl.Clock) (*flashMedia, e
 		seed:       o.Seed,
 		unitBytes:  scale * iu,
 		iuBytes:    iu,
+		iuShift:    uint(bits.TrailingZeros64(iu)),
 		floorPPM:   uint64(math.Round(p.Flash.FloorWAF * ppm)),
 		capacity:   p.CapacityBytes,
 		namespaces: map[uint32]*nsMap{},
@@ -286,12 +291,12 @@ func (m *flashMedia) write(n *nsMap, s space, nsid uint32, offset, length uint64
 	programmed := length
 	if sequential {
 		// The drive's buffer joins the parts of a unit.
-		units = end/m.iuBytes - offset/m.iuBytes
+		units = end>>m.iuShift - offset>>m.iuShift
 	} else {
-		offset = offset / m.iuBytes * m.iuBytes
-		end = (end + m.iuBytes - 1) / m.iuBytes * m.iuBytes
+		offset &^= m.iuBytes - 1
+		end = (end + m.iuBytes - 1) &^ (m.iuBytes - 1)
 		programmed = end - offset
-		units = programmed / m.iuBytes
+		units = programmed >> m.iuShift
 	}
 	m.count.writeBytes += length * s.lapse
 	m.count.writeCommands += s.lapse
@@ -305,6 +310,9 @@ func (m *flashMedia) write(n *nsMap, s space, nsid uint32, offset, length uint64
 // busy counts the time from at to done in which commands are outstanding, on a
 // queue's clock, once for each of lapse.
 func (m *flashMedia) busy(at, done int64, lapse uint64) {
+	if m.busyUntil-done > newClockNS {
+		m.busyUntil = at // the clock started anew
+	}
 	if from := max(at, m.busyUntil); done > from {
 		m.count.busyNS += uint64(done-from) * lapse
 		m.busyUntil = done
@@ -312,21 +320,27 @@ func (m *flashMedia) busy(at, done int64, lapse uint64) {
 }
 
 // tails remembers where recent commands ended, to tell a stream from random
-// commands. The command that starts where another ended continues its stream,
-// so many streams can be mixed; a random one is mistaken for a part of a
-// stream once in (blocks of the namespace)/64.
-type tails [64]uint64
+// commands: 64 sets of two places, the later first. The command that starts
+// where another ended continues its stream, so many streams can be mixed; a
+// random one is mistaken for a part of a stream once in (commands that fill the
+// namespace)/128.
+type tails [64][2]uint64
 
 func (t *tails) sequential(nsid uint32, offset, length uint64) bool {
-	key := func(at uint64) uint64 { return at + 1 + uint64(nsid)<<48 }
-	slot := func(k uint64) *uint64 { return &t[k*0x9E3779B97F4A7C15>>58] }
-	start, end := key(offset), key(offset+length)
-	at := slot(start)
-	sequential := *at == start
-	if sequential {
-		*at = 0 // the stream has moved on
+	start := offset + 1 + uint64(nsid)<<48
+	set := &t[mix64(start)>>58]
+	sequential := true
+	switch start {
+	case set[0]:
+		set[0], set[1] = set[1], 0 // the stream has moved on
+	case set[1]:
+		set[1] = 0
+	default:
+		sequential = false
 	}
-	*slot(end) = end
+	end := start + length
+	set = &t[mix64(end)>>58]
+	set[0], set[1] = end, set[0]
 	return sequential
 }
 

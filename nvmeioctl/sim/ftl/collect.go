@@ -72,27 +72,45 @@ func (f *FTL) victim() uint32 {
 // erases the victim.
 func (f *FTL) collectOne() {
 	v := f.victim()
-	moved := uint64(f.score[v])
-	f.score[v] += notVictim
+	f.count.CollectedPages += uint64(f.score[v])
+	f.score[v] = notVictim
 	first := (v << f.shift) >> 6
 	for i := first; i < first+1<<f.shift>>6; i++ {
 		word := f.valid[i]
-		if word == 0 {
-			continue
-		}
 		f.valid[i] = 0
-		for ; word != 0; word &= word - 1 {
+		for word != 0 {
 			if f.collect.next == f.collect.end {
 				f.closeFrontier(&f.collect)
 				f.openFrontier(&f.collect, stateCollect)
 			}
-			f.move(i<<6+uint32(bits.TrailingZeros64(word)), f.collect.next)
-			f.collect.next++
+			word = f.collectWord(i<<6, word)
 		}
 	}
-	f.count.CollectedPages += moved
-	f.score[v] = notVictim
 	f.erase(v)
+}
+
+// collectWord moves the pages whose bits are set in word, which are numbered
+// from first on, as far as the frontier has room, and returns the bits of the
+// rest. Half of all work is done here.
+func (f *FTL) collectWord(first uint32, word uint64) uint64 {
+	l2p, p2l, to := f.l2p, f.p2l, f.collect.next
+	n := min(uint32(bits.OnesCount64(word)), f.collect.end-to)
+	for range n {
+		lpn := p2l[first+uint32(bits.TrailingZeros64(word))]
+		l2p[lpn] = to
+		p2l[to] = lpn
+		to++
+		word &= word - 1
+	}
+	mask := ^uint64(0) >> (64 - n)
+	at, shift := f.collect.next>>6, f.collect.next&63
+	f.valid[at] |= mask << shift
+	if rest := mask >> (64 - shift); rest != 0 { // all of it shifted out if shift is 0
+		f.valid[at+1] |= rest
+	}
+	f.score[f.collect.block] += int32(n)
+	f.collect.next = to
+	return word
 }
 
 // move programs page to with the data of page from, whose bit and score the

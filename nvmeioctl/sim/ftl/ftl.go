@@ -131,6 +131,16 @@ func (f *FTL) Write(lpn uint32) {
 	f.score[old>>f.shift]--
 }
 
+// Touch reads what a Write of the page would read first, so that it is in the
+// processor's caches by then. The result means nothing.
+func (f *FTL) Touch(lpn uint32) uint64 {
+	page := f.l2p[lpn]
+	if page == unmapped {
+		return 0
+	}
+	return f.valid[page>>6]
+}
+
 // WriteRun writes n logical pages from lpn on, in order.
 func (f *FTL) WriteRun(lpn, n uint32) {
 	for end := lpn + n; lpn < end; lpn++ {

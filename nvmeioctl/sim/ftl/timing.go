@@ -52,13 +52,18 @@ const (
 	pageSize = 4096
 )
 
+// newClockNS is a backlog that no queue can have; a command that would have to
+// wait for longer comes with a clock that started anew.
+const newClockNS = int64(30 * time.Second)
+
 // Server is a drive as one server that all commands share: each occupies it for
 // some time, in order of arrival, and has a latency of its own that others do
 // not wait for. From that follow saturation (Little's law), the harmonic law of
 // mixes, and latency without load.
 //
 // Times are ns on the caller's clock; they go in and come out. Of commands of
-// one kind, a later one never completes before an earlier one. The zero value
+// one kind, a later one never completes before an earlier one, unless the clock
+// went back by more than half a minute: that is a new clock, see [Server.Reset]. The zero value
 // is not usable; see [NewServer].
 type Server struct {
 	readBase, writeBase         int64
@@ -146,7 +151,7 @@ func transferNS(n uint32, ticksPerByte uint64) int64 {
 }
 
 func (s *Server) serve(at int64, ticks uint64, latency int64) (done int64) {
-	if at > s.freeNS {
+	if at > s.freeNS || s.freeNS-at > newClockNS {
 		s.freeNS, s.freeTicks = at, 0
 	}
 	start := s.freeNS

@@ -300,7 +300,7 @@ func adminClass(opcode uint8) Class {
 	case AdminGetLogPage, AdminIdentify, AdminGetFeatures, AdminDirectiveReceive, AdminSecurityReceive,
 		AdminMIReceive, AdminLBAStatus, AdminKeepAlive:
 		return ClassRead
-	case AdminSetFeatures, AdminDirectiveSend, AdminMISend, AdminVirtualizationManage, AdminLockdown:
+	case AdminSetFeatures, AdminDirectiveSend, AdminVirtualizationManage, AdminLockdown:
 		return ClassFeature
 	case AdminNamespaceManage, AdminNamespaceAttach, AdminCapacityManage:
 		return ClassNamespace

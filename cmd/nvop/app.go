@@ -49,7 +49,10 @@ type grammar struct {
 	Output  string `short:"o" enum:"table,json" default:"table" help:"Show the result as a table or as one JSON document." placeholder:"table|json"`
 	Journal string `help:"Journal file (default: /var/lib/nvop/journal.db for root, else $XDG_STATE_HOME/nvop/journal.db)." placeholder:"FILE"`
 
-	List listCmd `cmd:"" help:"List controllers and namespaces of this host." group:"know"`
+	List    listCmd    `cmd:"" help:"List controllers and namespaces of this host." group:"know"`
+	Log     logCmd     `cmd:"" help:"Read a log page." group:"know"`
+	Decode  decodeCmd  `cmd:"" help:"Read a raw dump as nvme-cli saves it." group:"know"`
+	Feature featureCmd `cmd:"" help:"Read or change a feature." group:"know"`
 
 	NS       nsCmd       `cmd:"" name:"ns" help:"List, create, delete, attach and detach namespaces." group:"shape"`
 	Op       opCmd       `cmd:"" help:"Change over-provisioning." group:"shape"`

@@ -225,9 +225,11 @@ func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []
 	if d.target != nil {
 		o.Visible = d.visible
 	}
+	registry := namespace.Executors(o)
+	registry[featureKind] = featureSetter{}
 	return &txn.Runner{
-		Device: d.dev, Clock: d.clock, Log: j, Registry: namespace.Executors(o),
-		Identify: namespace.ReadIdentity,
+		Device: d.dev, Clock: d.clock, Log: j, Registry: registry,
+		Identify: namespace.ReadIdentity, Describe: namespace.DescribeDrive,
 		PreStep: d.preStep(consent{
 			identity: p.Identity, what: p.Title, accept: accepted, touches: p.NSIDs, expires: d.expiry(),
 		}),

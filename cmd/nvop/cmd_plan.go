@@ -108,17 +108,12 @@ func (c rollbackCmd) Run(ctx context.Context, a *app) error {
 	return a.again(ctx, c.againFlags, "rollback", (*txn.Runner).Rollback)
 }
 
-// unfinished finds the transaction that is meant.
-func unfinished(ctx context.Context, j *journal.Journal, id string) (txn.Transaction, error) {
+// meant finds the transaction that is meant: the one named, or the only
+// unfinished one.
+func meant(ctx context.Context, j *journal.Journal, id string) (txn.Transaction, error) {
 	if id != "" {
 		h, err := j.Load(ctx, id)
-		if err != nil {
-			return txn.Transaction{}, err
-		}
-		if h.Transaction.State.Finished() {
-			return txn.Transaction{}, fmt.Errorf("transaction %s (%s) is finished: %s", id, h.Transaction.Title, h.Transaction.State)
-		}
-		return h.Transaction, nil
+		return h.Transaction, err
 	}
 	open, err := j.Unfinished(ctx, "")
 	switch {
@@ -143,7 +138,7 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 		return err
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
-	t, err := unfinished(ctx, j, f.ID)
+	t, err := meant(ctx, j, f.ID)
 	if err != nil {
 		return err
 	}
@@ -152,7 +147,7 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 		address = f.Address
 	}
 	what := fmt.Sprintf("%s of transaction %s (%s)", verb, t.ID, t.Title)
-	if err := a.confirm(f.consentFlags, t.Identity.Serial, what, nil); err != nil {
+	if err := a.confirm(f.consentFlags, t.Identity.Serial, what, consequences(t, verb)); err != nil {
 		return err
 	}
 	d, err := a.open(address)
@@ -172,6 +167,20 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 		return err
 	}
 	return a.printAgain(ctx, d, j, t, report)
+}
+
+// consequences says what taking a transaction on does, step by step.
+func consequences(t txn.Transaction, verb string) []string {
+	var list []string
+	for _, s := range t.Steps {
+		switch {
+		case verb == "rollback":
+			list = append(list, s.Title+": "+s.UndoText)
+		case s.Destroys != "":
+			list = append(list, s.Title+" destroys "+s.Destroys)
+		}
+	}
+	return list
 }
 
 // touched are the namespaces that a stored transaction names; nil, which means

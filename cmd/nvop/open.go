@@ -136,9 +136,10 @@ func (d *drive) inventory(ctx context.Context) (namespace.Inventory, error) {
 }
 
 // uses finds who uses the namespaces named on this host; nil means all of the
-// drive's. A simulated drive has no users but the process that has it open.
+// drive's, an empty list none: the change touches no data. A simulated drive has
+// no users but the process that has it open.
 func (d *drive) uses(nsids []uint32) ([]inuse.Use, error) {
-	if d.target == nil {
+	if d.target == nil || nsids != nil && len(nsids) == 0 {
 		return nil, nil
 	}
 	inv, err := d.host.Discover()

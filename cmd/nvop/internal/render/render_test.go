@@ -61,3 +61,27 @@ func TestUnits(t *testing.T) {
 		}
 	}
 }
+
+func TestTree_keepsOrderAndNesting(t *testing.T) {
+	p := &Page{}
+	p.Tree(struct {
+		B    int    `json:"b_bytes"`
+		A    []int  `json:"a"`
+		None *int   `json:"none"`
+		Sub  sample `json:"sub"`
+		List []any  `json:"list"`
+	}{B: 1, A: []int{1, 2}, Sub: sample{Schema: "x", CapacityBytes: 18446744073709551615}, List: []any{map[string]int{"k": 3}}})
+	want := `  b_bytes  1
+  a        1, 2
+  none     not reported
+  sub
+    schema          x
+    capacity_bytes  18446744073709551615
+  list
+    [0]
+      k  3
+`
+	if got := p.buf.String(); got != want || p.err != nil {
+		t.Errorf("got %v\n%s\nwant\n%s", p.err, got, want)
+	}
+}

@@ -268,6 +268,14 @@ func (p *planner) maxNamespaces() uint64 {
 	return uint64(p.inv.Controller.MaxNSID)
 }
 
+// checkShared refuses a shared namespace where nothing could share it.
+func (p *planner) checkShared(n Namespace) error {
+	if !n.Shared() || p.inv.Controller.MultiController {
+		return nil
+	}
+	return &nvmeioctl.UnsupportedError{Feature: "a shared namespace", Needs: "a subsystem with several controllers", Have: "this one has one (CMIC bit 1 is 0)"}
+}
+
 func (p *planner) checkControllers(n Namespace, controllers []uint16) error {
 	if len(controllers) > nvmespec.ControllerListMax {
 		return p.refuse("controllers", p.inv.Address, fmt.Sprintf("%d controllers do not fit a list", len(controllers)), "")

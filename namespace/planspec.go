@@ -103,6 +103,9 @@ func (p *planner) createAll(missing []NamespaceSpec, gone []Namespace) error {
 		if want.Shared != nil && *want.Shared {
 			n.NMIC = 1
 		}
+		if err := p.checkShared(n); err != nil {
+			return err
+		}
 		p.setFormat(&n, format)
 		p.plan.Notes = append(p.plan.Notes, c.Notes...)
 		if err := p.add(n, c, q); err != nil {

@@ -47,6 +47,9 @@ func (p *planner) replace(old Namespace, t OPTarget) error {
 		if *t.Shared {
 			want.NMIC |= 1
 		}
+		if err := p.checkShared(want); err != nil {
+			return err
+		}
 	}
 	if len(want.Controllers) == 0 {
 		want.Controllers = []uint16{p.inv.Identity.CNTLID}
@@ -163,6 +166,9 @@ func (p *planner) create(t CreateTarget) error {
 	}
 	if t.Shared {
 		n.NMIC = 1
+	}
+	if err := p.checkShared(n); err != nil {
+		return err
 	}
 	p.setFormat(&n, format)
 	q := p.question(format)

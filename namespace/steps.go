@@ -299,5 +299,6 @@ func (a attachment) Verify(ctx context.Context, s *txn.Scope) (txn.Verdict, json
 	return txn.Partly, nil, nil
 }
 
-// Repeatable implements txn.Executor: attaching what is attached changes nothing.
+// Repeatable implements txn.Executor: what is unknown here is which namespace
+// it is, and that one is left alone.
 func (a attachment) Repeatable(txn.Direction) bool { return false }

@@ -9,9 +9,12 @@ import (
 // goOn takes the steps forward from wherever the journal and the drive say the
 // transaction is.
 func (x *execution) goOn(ctx context.Context) (Report, error) {
+	// Only the step that was begun last is read back: what later steps did may
+	// look as if an earlier one were undone (a new namespace under the NSID of
+	// the deleted one).
 	last := -1
 	for i := range x.tx.Steps {
-		if x.taking(i, Forward).result == ResultDone {
+		if x.taking(i, Forward).seq != 0 {
 			last = i
 		}
 	}
@@ -99,7 +102,7 @@ func (x *execution) rollBack(ctx context.Context) (Report, error) {
 // so, and not undone since.
 func (x *execution) needsUndo(ctx context.Context, index int) (bool, error) {
 	fwd, back := x.taking(index, Forward), x.taking(index, Backward)
-	if fwd.seq == 0 {
+	if fwd.seq == 0 || x.passed(index) {
 		return false, nil
 	}
 	if back.seq > fwd.seq {
@@ -133,6 +136,18 @@ func (x *execution) needsUndo(ctx context.Context, index int) (bool, error) {
 		return true, err
 	}
 	return true, nil
+}
+
+// passed says that the rollback is already beyond a step: an earlier one has
+// been begun to be undone. Reading this one back would mislead then, since the
+// old state is coming back (the old namespace under the NSID of the new one).
+func (x *execution) passed(index int) bool {
+	for i := range index {
+		if back := x.taking(i, Backward); back.seq > x.taking(index, Forward).seq {
+			return true
+		}
+	}
+	return false
 }
 
 // stopped decides what a failed step means for the whole.

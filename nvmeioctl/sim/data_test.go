@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -151,7 +152,7 @@ func compareMedia(t *rapid.T, m *flashMedia, mapped map[uint32]map[uint64]bool, 
 func TestSpace_passCoversEachPageOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := &nsMap{
-			sizeBytes: 512 * rapid.Uint64Range(1<<10, 1<<40).Draw(t, "blocks"),
+			sizeBytes: 512 * rapid.Uint64Range(1<<10, maxGranules-1).Draw(t, "blocks"),
 			salt:      rapid.Uint64().Draw(t, "salt"),
 			extents:   []extent{{0, rapid.Uint32Range(1, 5000).Draw(t, "pages")}},
 		}
@@ -279,6 +280,11 @@ func FuzzFlashMediaUnmarshal(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(good)
+	// Two namespaces with the same map pages: the second's extent moved to 0.
+	overlap := slices.Clone(good)
+	second := len(mediaMagic) + 3*8 + 8*len(new(hostCounts).fields()) + 4 + (4 + 8 + 4 + 8)
+	binary.LittleEndian.PutUint32(overlap[second+4+8+4:], 0)
+	f.Add(overlap)
 	f.Add([]byte(mediaMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m := smallMedia(t, 7)
@@ -298,6 +304,13 @@ func FuzzFlashMediaUnmarshal(f *testing.F) {
 			m.access(mediaDeallocate, nsid, 0, size/2)
 		}
 		m.namespaceCreated(9, 1<<20)
+		var mapped uint64
+		for _, n := range m.namespaces {
+			mapped += n.mapped
+		}
+		if mapped != uint64(m.flash.MappedPages()) {
+			t.Fatalf("%d pages mapped in namespaces, %d in the flash", mapped, m.flash.MappedPages())
+		}
 		if err := m.flash.Check(); err != nil {
 			t.Fatal(err)
 		}

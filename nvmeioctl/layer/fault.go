@@ -2,36 +2,141 @@ package layer
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
 
 	"nvop/nvmeioctl"
 )
 
-// FaultPlan is a parsed fault expression. It is immutable.
-type FaultPlan struct{}
-
-// ParseFaults parses a fault expression: rules separated by ";" or newlines.
-//
-//	fail 3rd format with 0x4115
-//	fail every nsattach with 0x2004
-//	after create power-cut
-//	drop 2nd delete              carried out, the answer lost
-//	corrupt log 0x02
-//	delay 2s identify
-func ParseFaults(expr string) (FaultPlan, error) { return FaultPlan{}, nil }
-
 // Faulty is a device that misbehaves as planned. Make one with [Fault].
 type Faulty struct {
-	dev nvmeioctl.Device
+	dev   nvmeioctl.Device
+	plan  FaultPlan
+	clock nvmeioctl.Clock
+	mu    sync.Mutex
+	// counts are how many commands each rule has matched so far.
+	counts []int
+	off    bool
 }
 
-// Fault makes dev misbehave as planned. Delays are slept on clock.
+// Fault makes dev misbehave as planned. Delays are slept on clock. It belongs
+// innermost, right around the drive. It is safe for concurrent use.
 func Fault(dev nvmeioctl.Device, plan FaultPlan, clock nvmeioctl.Clock) *Faulty {
-	return &Faulty{dev: dev}
+	return &Faulty{dev: dev, plan: plan, clock: clock, counts: make([]int, len(plan.rules))}
 }
 
 // Submit implements nvmeioctl.Device.
 func (f *Faulty) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.Completion, error) {
-	return f.dev.Submit(ctx, cmd)
+	if err := ctx.Err(); err != nil {
+		return nvmeioctl.Completion{}, err
+	}
+	hits, off := f.match(cmd)
+	if off {
+		return nvmeioctl.Completion{}, f.gone()
+	}
+	for _, r := range hits {
+		switch r.action {
+		case actDelay:
+			if err := f.clock.Sleep(ctx, r.delay); err != nil {
+				return nvmeioctl.Completion{}, err
+			}
+		case actFail:
+			return nvmeioctl.Completion{Status: r.status}, nil
+		case actLose:
+			return nvmeioctl.Completion{}, f.noAnswer(cmd, "never arrived")
+		case actCutBefore:
+			f.cut()
+			return nvmeioctl.Completion{}, fmt.Errorf("%w: %w", f.noAnswer(cmd, "the power was cut before it"), nvmeioctl.ErrDeviceGone)
+		}
+	}
+	c, err := f.dev.Submit(ctx, cmd)
+	if err != nil {
+		return c, err
+	}
+	for _, r := range hits {
+		switch r.action {
+		case actDrop:
+			return nvmeioctl.Completion{}, f.noAnswer(cmd, "the answer was lost")
+		case actCutAfter:
+			f.cut()
+			return nvmeioctl.Completion{}, fmt.Errorf("%w: %w", f.noAnswer(cmd, "the power was cut after it"), nvmeioctl.ErrDeviceGone)
+		case actCorrupt:
+			if c.Status.Code() == 0 {
+				corrupt(cmd.Data)
+			}
+		}
+	}
+	return c, nil
+}
+
+// match counts the command against each rule and returns those whose turn it is.
+func (f *Faulty) match(cmd *nvmeioctl.Command) (hits []faultRule, off bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.off {
+		return nil, true
+	}
+	for i, r := range f.plan.rules {
+		if !r.target.matches(cmd) {
+			continue
+		}
+		f.counts[i]++
+		if r.nth == 0 || r.nth == f.counts[i] {
+			hits = append(hits, r)
+		}
+	}
+	return hits, false
+}
+
+// noAnswer is what the kernel says of a command that it gave up waiting for.
+func (f *Faulty) noAnswer(cmd *nvmeioctl.Command, why string) error {
+	return fmt.Errorf("%w (fault: %s: %s): %w", nvmeioctl.ErrIndeterminate, FormatCommand(cmd), why,
+		&os.SyscallError{Syscall: "ioctl", Err: syscall.EINTR})
+}
+
+func (f *Faulty) gone() error {
+	return fmt.Errorf("%w (fault: the power is off): %w", nvmeioctl.ErrDeviceGone,
+		&os.SyscallError{Syscall: "ioctl", Err: syscall.ENODEV})
+}
+
+// corrupt flips one bit in every seventh byte, the first one included: enough
+// for a signature or a counter to be wrong and little enough to look like data.
+func corrupt(b []byte) {
+	for i := 0; i < len(b); i += 7 {
+		b[i] ^= 1 << (i % 8)
+	}
+}
+
+func (f *Faulty) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.off = true
+}
+
+// PowerOff says whether a rule has cut the power.
+func (f *Faulty) PowerOff() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.off
+}
+
+// PowerOn ends a power cut. A drive that can lose power (it has a method
+// PowerCycle(clean bool) error, as the simulated one) does so, not cleanly.
+// Rules go on counting where they were.
+func (f *Faulty) PowerOn() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.off {
+		return nil
+	}
+	f.off = false
+	type cycler interface{ PowerCycle(clean bool) error }
+	if c, ok := nvmeioctl.As[cycler](f.dev); ok {
+		return c.PowerCycle(false)
+	}
+	return nil
 }
 
 func (f *Faulty) String() string { return f.dev.String() }
@@ -41,3 +146,26 @@ func (f *Faulty) Close() error { return f.dev.Close() }
 
 // Unwrap implements nvmeioctl.Wrapper.
 func (f *Faulty) Unwrap() nvmeioctl.Device { return f.dev }
+
+// powered passes a request on unless the power is off.
+func (f *Faulty) powered(what string, call func(nvmeioctl.Resetter) error) error {
+	if f.PowerOff() {
+		return f.gone()
+	}
+	return withResetter(f.dev, what, call)
+}
+
+// ResetController implements nvmeioctl.Resetter.
+func (f *Faulty) ResetController(ctx context.Context) error {
+	return f.powered("controller reset", func(r nvmeioctl.Resetter) error { return r.ResetController(ctx) })
+}
+
+// ResetSubsystem implements nvmeioctl.Resetter.
+func (f *Faulty) ResetSubsystem(ctx context.Context) error {
+	return f.powered("subsystem reset", func(r nvmeioctl.Resetter) error { return r.ResetSubsystem(ctx) })
+}
+
+// Rescan implements nvmeioctl.Resetter.
+func (f *Faulty) Rescan(ctx context.Context) error {
+	return f.powered("rescan", func(r nvmeioctl.Resetter) error { return r.Rescan(ctx) })
+}

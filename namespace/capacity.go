@@ -255,9 +255,9 @@ func (f LBAFormat) granularity(totalBytes uint64) uint64 {
 	return both
 }
 
-// overProvisioning is what is left of total when user bytes are handed out;
+// OverProvision is what is left of total when user bytes are handed out;
 // nil where the drive reports no total.
-func overProvisioning(total, user uint64) *OverProvisioning {
+func OverProvision(total, user uint64) *OverProvisioning {
 	if total == 0 || user == 0 || user > total {
 		return nil
 	}
@@ -268,11 +268,13 @@ func overProvisioning(total, user uint64) *OverProvisioning {
 	}
 }
 
-// percent is part/whole in percent with two decimals, rounded down.
+// percent is part/whole in percent with two decimals, rounded to the nearest:
+// IDEMA counts make 20 % come out as 19.9999.
 func percent(part, whole uint64) string {
 	n := new(big.Int).SetUint64(part)
-	n.Mul(n, big.NewInt(10_000))
-	n.Div(n, new(big.Int).SetUint64(whole))
+	n.Mul(n, big.NewInt(20_000))
+	n.Add(n, new(big.Int).SetUint64(whole))
+	n.Div(n, new(big.Int).Lsh(new(big.Int).SetUint64(whole), 1))
 	units, hundredths := new(big.Int).DivMod(n, big.NewInt(100), new(big.Int))
 	return fmt.Sprintf("%s.%02d", units, hundredths.Int64())
 }

@@ -174,8 +174,8 @@ func TestResolve_refuses(t *testing.T) {
 func TestParseOP_bothDefinitions(t *testing.T) {
 	// A drive whose raw capacity is 7.68 TB sold as 6.4 TB has 20.0 % over the
 	// user capacity and 16.7 % of the total.
-	op := overProvisioning(total768, total64)
-	if op.OfUserPercent != "19.99" && op.OfUserPercent != "20.00" || op.OfTotalPercent != "16.66" {
+	op := OverProvision(total768, total64)
+	if op.OfUserPercent != "20.00" || op.OfTotalPercent != "16.67" {
 		t.Errorf("over-provisioning %+v", op)
 	}
 	q := CapacityQuestion{BlockBytes: 512, TotalBytes: 1_200_000_000, AvailableBytes: 1_200_000_000}

@@ -37,7 +37,7 @@ type Plan struct {
 	Inventory Inventory `json:"inventory"`
 }
 
-// OverProvisioning is spare capacity in both definitions, rounded down to
+// OverProvisioning is spare capacity in both definitions, rounded to
 // hundredths of a percent.
 type OverProvisioning struct {
 	TotalBytes uint64 `json:"total_bytes"`

@@ -77,7 +77,7 @@ func (p *planner) finish() (Plan, error) {
 		user = addCapped(user, n.SizeBytes())
 	}
 	p.plan.After = p.after
-	p.plan.OverProvisioning = overProvisioning(p.inv.Controller.TotalBytes, user)
+	p.plan.OverProvisioning = OverProvision(p.inv.Controller.TotalBytes, user)
 	return p.plan, nil
 }
 

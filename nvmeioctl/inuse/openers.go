@@ -48,9 +48,13 @@ func (f *finder) openFiles(pid int, found func(d *device, pid, fd int)) error {
 	if err != nil {
 		return err
 	}
+	var denied error
 	for _, e := range entries {
 		path := f.under(dir + "/" + e.Name())
 		link, err := os.Readlink(path)
+		if errors.Is(err, fs.ErrPermission) {
+			denied = err // the list may be readable where the files are not
+		}
 		if err != nil || !strings.HasPrefix(link, "/") {
 			continue // closed meanwhile, or a pipe or socket
 		}
@@ -62,7 +66,7 @@ func (f *finder) openFiles(pid int, found func(d *device, pid, fd int)) error {
 			found(d, pid, fd)
 		}
 	}
-	return nil
+	return denied
 }
 
 // opened says which device an open file is: by its number, whatever name it was

@@ -320,7 +320,7 @@ func FuzzFlashMediaUnmarshal(f *testing.F) {
 // At the default scale a save costs a few milliseconds and megabytes.
 func BenchmarkFlashMedia_marshal(b *testing.B) {
 	d := resized(b, "pblaze7-7940-7.68tb", 0, Options{})
-	fill(b, d, 2000)
+	fill(b, d, scaledSpace(d, 2000), 2000)
 	var n int
 	for b.Loop() {
 		data, err := d.media.MarshalBinary()

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/bits"
+	"os"
 
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/nvmespec"
@@ -39,8 +40,8 @@ func (d *Drive) Queue(nsid uint32, depth int, lapse uint32) (nvmeioctl.IOQueue, 
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return nil, fmt.Errorf("%s: open queue: %w", d.name, nvmeioctl.ErrDeviceGone)
+	if err := d.gone(); err != nil {
+		return nil, err
 	}
 	m, ok := d.media.(*flashMedia)
 	if !ok {
@@ -132,8 +133,11 @@ func (q *queue) Submit(reqs []nvmeioctl.IORequest) (int, error) {
 	d := q.drive
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || q.closed {
-		return 0, fmt.Errorf("%s: submit to namespace %d: %w", d.name, q.nsid, nvmeioctl.ErrDeviceGone)
+	if err := d.gone(); err != nil {
+		return 0, err
+	}
+	if q.closed {
+		return 0, fmt.Errorf("%s: queue to namespace %d: %w", d.name, q.nsid, os.ErrClosed)
 	}
 	n := min(len(reqs), q.depth-q.outstanding)
 	status := q.look()

@@ -1,10 +1,13 @@
 package sim
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -147,10 +150,9 @@ func scaledSpace(d *Drive, lapse uint32) uint64 {
 	return d.Profile().CapacityBytes / uint64(lapse) &^ 4095
 }
 
-// fill writes the whole namespace once, in order.
-func fill(t testing.TB, d *Drive, lapse uint32) {
+// fill writes the whole scaled space of namespace 1 once, in order.
+func fill(t testing.TB, d *Drive, space uint64, lapse uint32) {
 	t.Helper()
-	space := scaledSpace(d, lapse)
 	q, err := d.Queue(1, 32, lapse)
 	if err != nil {
 		t.Fatal(err)
@@ -166,8 +168,14 @@ func fill(t testing.TB, d *Drive, lapse uint32) {
 // measures the next part drive writes: WAF by the counters, operations a second.
 func steady(t testing.TB, d *Drive, lapse uint32, settle, measure float64) (waf, iops float64) {
 	t.Helper()
-	fill(t, d, lapse)
-	space := scaledSpace(d, lapse)
+	return steadySize(t, d, d.Profile().CapacityBytes, lapse, settle, measure)
+}
+
+// steadySize does it on a namespace 1 of size bytes.
+func steadySize(t testing.TB, d *Drive, size uint64, lapse uint32, settle, measure float64) (waf, iops float64) {
+	t.Helper()
+	space := size / uint64(lapse) &^ 4095
+	fill(t, d, space, lapse)
 	q := openQueue(t, d, 1, 256, lapse)
 	w := newWorker(q, randomOps(nvmeioctl.OpWrite, rand.NewPCG(1, uint64(lapse)), space, 4096))
 	w.run(t, int(settle*float64(space/4096)))
@@ -194,20 +202,162 @@ func within(t *testing.T, what string, got, want, share float64) {
 	}
 }
 
-// The drive of the published figures: write amplification by the formula, and
-// IOPS as measured, before and after a resize.
+// The drive of the published figures, before and after a resize by its own
+// commands: write amplification by the formula, IOPS as published, and both
+// from the counters that a host sees.
 func TestDrive_pblaze7Resize(t *testing.T) {
 	const name, lapse = "pblaze7-7940-7.68tb", 14000
-	p, _ := LookupProfile(name)
-	w0 := p.Flash.FloorWAF
-	o := Options{Scale: 7000} // 270 thousand map pages
-	waf1, iops1 := steady(t, resized(t, name, 0, o), lapse, 2.5, 2)
-	waf2, iops2 := steady(t, resized(t, name, idema6400GB, o), lapse, 2.5, 2)
+	d := resized(t, name, 0, Options{Scale: 7000}) // 270 thousand map pages
+	w0 := d.Profile().Flash.FloorWAF
+	waf1, iops1 := steady(t, d, lapse, 2.5, 2)
+	h := host{t, d}
+	h.want(deleteCommand(1), 0)
+	h.want(createBlocks(idema6400GB/512, 0), 0)
+	h.want(attachCommand(1, 1), 0)
+	if n := mediaOf(d).MappedBytes[1]; n != 0 {
+		t.Errorf("%d bytes of the new namespace are allocated", n)
+	}
+	waf2, iops2 := steadySize(t, d, idema6400GB, lapse, 2.5, 2)
 	within(t, "WAF at 7.68 TB", waf1, w0*3.116, 0.03)
 	within(t, "WAF at 6.4 TB", waf2, w0*1.829, 0.03)
 	within(t, "ratio", waf1/waf2, 1.70, 0.03)
 	within(t, "IOPS at 7.68 TB", iops1, 411e3, 0.05)
 	within(t, "IOPS at 6.4 TB", iops2, 700e3, 0.05)
+	// Wear: what was programmed over what the flash holds and bears.
+	m := mediaOf(d)
+	p := d.Profile().Flash
+	used := m.MediaWriteBytes.Float64() / w0 / float64(p.UsableBytes) / float64(p.RatedCycles)
+	within(t, "used ratio", m.UsedRatio, used, 0.1) // the flash's present contents are not erased yet
+}
+
+// A queue sees what becomes of its namespace.
+func TestQueue_namespaceChanges(t *testing.T) {
+	d := resized(t, "pblaze7-7940-7.68tb", 0, Options{Scale: 7000})
+	h := host{t, d}
+	q := openQueue(t, d, 1, 4, 1)
+	last := int64(d.Profile().CapacityBytes) - 4096
+	io := func(offset int64) nvmespec.Status {
+		r := []nvmeioctl.IORequest{{Op: nvmeioctl.OpWrite, OffsetBytes: offset, LengthBytes: 4096}}
+		var res [1]nvmeioctl.IOResult
+		if n, err := q.Submit(r); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if n, err := q.Reap(res[:], nvmeioctl.Never); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		return res[0].Status
+	}
+	if s := io(last); s != 0 {
+		t.Fatalf("status %#x", s)
+	}
+	h.want(detachCommand(1, 1), 0)
+	if s := io(0); s == 0 {
+		t.Error("a detached namespace takes writes")
+	}
+	h.want(deleteCommand(1), 0)
+	if s := io(0); s == 0 {
+		t.Error("a deleted namespace takes writes")
+	}
+	h.want(createBlocks(idema6400GB/512, 0), 0)
+	if s := io(0); s == 0 {
+		t.Error("a namespace that is not attached takes writes")
+	}
+	h.want(attachCommand(1, 1), 0)
+	if s := io(last); s != statusLBARange {
+		t.Errorf("beyond the smaller namespace: status %#x", s)
+	}
+	if s := io(0); s != 0 {
+		t.Errorf("status %#x", s)
+	}
+	if n := mediaOf(d).HostWriteCommands; n != nvmespec.U128(2) {
+		t.Errorf("%v writes counted, 2 were carried out", n)
+	}
+}
+
+// A drive whose spare blocks are used up can be read and not written.
+func TestQueue_wornOut(t *testing.T) {
+	p := profile(t, "client-1tb")
+	p.Flash.RatedCycles = 1
+	d, err := New(p, Options{Scale: 1800})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	const lapse = 3600
+	space := scaledSpace(d, lapse)
+	q := openQueue(t, d, 1, 1, lapse)
+	next := randomOps(nvmeioctl.OpWrite, rand.NewPCG(1, 1), space, 4096)
+	var res [1]nvmeioctl.IOResult
+	one := func(r nvmeioctl.IORequest) nvmespec.Status {
+		if n, err := q.Submit([]nvmeioctl.IORequest{r}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if n, err := q.Reap(res[:], nvmeioctl.Never); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		return res[0].Status
+	}
+	var r nvmeioctl.IORequest
+	writes := uint64(0)
+	for ; writes < 20*space/4096; writes++ {
+		if next(&r); one(r) != 0 {
+			break
+		}
+	}
+	if res[0].Status != statusReadOnly || mediaOf(d).SpareRatio != 0 {
+		t.Errorf("after %d writes: status %#x, spare %g", writes, res[0].Status, mediaOf(d).SpareRatio)
+	}
+	r.Op = nvmeioctl.OpRead
+	if s := one(r); s != 0 {
+		t.Errorf("read of a worn drive: status %#x", s)
+	}
+	if n := mediaOf(d).HostWriteCommands; n != nvmespec.U128(writes*lapse) {
+		t.Errorf("%v writes counted, %d were carried out", n, writes*lapse)
+	}
+}
+
+// A drive that is closed and opened again half way goes on as one that is not.
+func TestQueue_continuesFromFile(t *testing.T) {
+	p := profile(t, "client-1tb")
+	const lapse = 1800
+	soak := func(d *Drive, seed uint64) {
+		q, err := d.Queue(1, 32, lapse)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newWorker(q, randomOps(nvmeioctl.OpWrite, rand.NewPCG(1, seed), scaledSpace(d, lapse), 4096)).run(t, 300_000)
+		if err := errors.Join(q.Close(), d.Save(seed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(reopen bool) []byte {
+		path := filepath.Join(t.TempDir(), "drive")
+		if err := Create(path, p, Options{Scale: 1800, Seed: 4}); err != nil {
+			t.Fatal(err)
+		}
+		d, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		soak(d, 1)
+		if reopen {
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if d, err = Open(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		soak(d, 2)
+		b, err := d.media.MarshalBinary()
+		if err := errors.Join(err, d.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	if !bytes.Equal(run(false), run(true)) {
+		t.Error("the flash is another after closing and opening")
+	}
 }
 
 // One drive, any lapse: one to one, sampled, and several map pages an operation.
@@ -443,7 +593,7 @@ func TestQueue_open(t *testing.T) {
 	if err := q.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := q.Submit(reqs); !errors.Is(err, nvmeioctl.ErrDeviceGone) {
+	if _, err := q.Submit(reqs); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("a closed queue took requests: %v", err)
 	}
 }
@@ -528,7 +678,7 @@ func BenchmarkQueue_submitReap(b *testing.B) {
 	for _, lapse := range []uint32{1, 500, 1789, 2034, 8000} {
 		b.Run(fmt.Sprintf("lapse=%d", lapse), func(b *testing.B) {
 			d := resized(b, "pblaze7-7940-7.68tb", 0, Options{})
-			fill(b, d, 2034)
+			fill(b, d, scaledSpace(d, 2034), 2034)
 			space := scaledSpace(d, lapse)
 			w := newWorker(openQueue(b, d, 1, 256, lapse), randomOps(nvmeioctl.OpWrite, rand.NewPCG(1, 1), space, 4096))
 			w.run(b, 1_000_000)

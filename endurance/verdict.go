@@ -66,7 +66,7 @@ func (l *ledger) quantity(kind run.StopKind) (int64, bool) {
 	case run.StopPercentageUsed:
 		return int64(s.PercentageUsed), true
 	case run.StopSpare:
-		return int64(s.SparePercent), true
+		return int64(s.SparePercent), s.SpareAvailable
 	case run.StopTemperature:
 		c, ok := s.TemperatureCelsius()
 		return int64(c), ok

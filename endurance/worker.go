@@ -52,6 +52,8 @@ type tally struct {
 	inFlight        uint32
 	lastDone        nvmeioctl.Instant
 	drained         bool
+	// merged says that it holds more than its second, since no other was free.
+	merged bool
 	// finished is the last tally of a phase; fatal says why it came early.
 	finished bool
 	fatal    error
@@ -73,7 +75,7 @@ func (t *tally) reset() {
 	}
 	t.failures = t.failures[:0]
 	t.mark.Incomplete = t.mark.Incomplete[:0]
-	t.drained, t.finished, t.fatal = false, false, nil
+	t.drained, t.merged, t.finished, t.fatal = false, false, false, nil
 }
 
 // empty says whether nothing completed.

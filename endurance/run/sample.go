@@ -45,17 +45,19 @@ type Sample struct {
 	// SparePercent and SpareThresholdPercent are 0 to 100.
 	SparePercent          uint8 `json:"spare_percent"`
 	SpareThresholdPercent uint8 `json:"spare_threshold_percent"`
+	// SpareAvailable is false when the drive reports neither.
+	SpareAvailable bool `json:"spare_available"`
 	// CriticalWarning is the bit field of SMART byte 0.
 	CriticalWarning uint8 `json:"critical_warning"`
 	// TemperatureKelvin is the composite temperature; 0 when not reported.
-	TemperatureKelvin  uint16  `json:"temperature_kelvin"`
-	MediaErrors        Uint128 `json:"media_errors"`
-	UnsafeShutdowns    Uint128 `json:"unsafe_shutdowns"`
-	PowerCycles        Uint128 `json:"power_cycles"`
-	PowerOnHours       Uint128 `json:"power_on_hours"`
-	ErrorLogEntries    Uint128 `json:"error_log_entries"`
-	WarningTempMinutes uint32  `json:"warning_temp_minutes"`
-	CriticalTempMin    uint32  `json:"critical_temp_minutes"`
+	TemperatureKelvin   uint16  `json:"temperature_kelvin"`
+	MediaErrors         Uint128 `json:"media_errors"`
+	UnsafeShutdowns     Uint128 `json:"unsafe_shutdowns"`
+	PowerCycles         Uint128 `json:"power_cycles"`
+	PowerOnHours        Uint128 `json:"power_on_hours"`
+	ErrorLogEntries     Uint128 `json:"error_log_entries"`
+	WarningTempMinutes  uint32  `json:"warning_temp_minutes"`
+	CriticalTempMinutes uint32  `json:"critical_temp_minutes"`
 	// ThermalTransitions counts both thermal management temperature transition
 	// counts; ThermalSeconds both total times.
 	ThermalTransitions uint64 `json:"thermal_transitions"`

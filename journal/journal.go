@@ -38,6 +38,9 @@ type Journal struct {
 	r *sql.DB
 	// scratch is the directory of a private copy; empty when there is none.
 	scratch string
+	// file and opts are what SQLite was told to open; file is path except
+	// where a private copy is read.
+	file, opts string
 	// keepSeconds is [secondsKept] outside tests.
 	keepSeconds int64
 }

@@ -170,7 +170,7 @@ func checkIdentity(ctx context.Context, db *sql.DB, path string, latest int) err
 }
 
 func openWriter(ctx context.Context, path string, steps []migration) (*Journal, error) {
-	j := &Journal{path: path, keepSeconds: secondsKept}
+	j := &Journal{path: path, file: path, opts: "mode=rw", keepSeconds: secondsKept}
 	var err error
 	if j.w, err = sql.Open("sqlite", dsn(path, "mode=rw&_txlock=immediate"+
 		pragma("busy_timeout", busyTimeoutMS)+
@@ -199,7 +199,7 @@ func openWriter(ctx context.Context, path string, steps []migration) (*Journal, 
 // openReader opens for reading only, by the first way that works: beside a
 // writer; as a file that nobody can be writing; as a private copy.
 func openReader(ctx context.Context, path string, steps []migration) (*Journal, error) {
-	j := &Journal{path: path, keepSeconds: secondsKept}
+	j := &Journal{path: path, file: path, keepSeconds: secondsKept}
 	// A reader that may write leaves no side files behind; SQLite falls back to
 	// reading by itself when the file is protected.
 	opts := []string{"mode=rw", "mode=ro"}
@@ -208,14 +208,13 @@ func openReader(ctx context.Context, path string, steps []migration) (*Journal, 
 		opts = append(opts, "mode=ro&immutable=1")
 	}
 	var first error
-	var worked string
 	for _, o := range opts {
 		db, err := openPool(path, o)
 		if err != nil {
 			return nil, openFailure(path, err)
 		}
 		if err = checkIdentity(ctx, db, path, len(steps)); err == nil {
-			j.r, worked = db, o
+			j.r, j.opts = db, o
 			break
 		}
 		if first == nil {
@@ -239,7 +238,7 @@ func openReader(ctx context.Context, path string, steps []migration) (*Journal, 
 		if err := j.Close(); err != nil {
 			return nil, openFailure(path, err)
 		}
-		return openMigratedCopy(ctx, path, worked, steps)
+		return openMigratedCopy(ctx, path, j.opts, steps)
 	}
 	if err == nil {
 		err = checkTables(ctx, j.r, path)

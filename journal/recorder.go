@@ -304,7 +304,7 @@ func (c *commit) histograms(ctx context.Context, hs []run.Histogram) error {
 
 func sampleColumns() []string {
 	return []string{"run_id", "sample", "second", "at_unix_ns", "duration_ns", "engine_write_bytes", "kept_because",
-		"failure", "firmware", "identity", "percentage_used", "spare_percent", "spare_threshold_percent",
+		"failure", "firmware", "format", "identity", "percentage_used", "spare_percent", "spare_threshold_percent",
 		"critical_warning", "temperature_kelvin", "host_read_units", "media_errors", "unsafe_shutdowns",
 		"power_cycles", "power_on_hours", "error_log_entries", "warning_temperature_minutes",
 		"critical_temperature_minutes", "thermal_transitions", "thermal_seconds"}
@@ -365,7 +365,7 @@ func sampleArgs(bind *binder, args []any, s *run.Sample, why int) []any {
 		}
 		return args
 	}
-	return append(args, nil, s.Firmware, s.Identity, int64(s.PercentageUsed), int64(s.SparePercent),
+	return append(args, nil, s.Firmware, s.Format, s.Identity, int64(s.PercentageUsed), int64(s.SparePercent),
 		int64(s.SpareThresholdPercent), int64(s.CriticalWarning), int64(s.TemperatureKelvin),
 		blob128(s.HostReadUnits), blob128(s.MediaErrors), blob128(s.UnsafeShutdowns), blob128(s.PowerCycles),
 		blob128(s.PowerOnHours), blob128(s.ErrorLogEntries), int64(s.WarningTempMinutes), int64(s.CriticalTempMin),

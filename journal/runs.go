@@ -145,23 +145,31 @@ func (j *Journal) LoadRun(ctx context.Context, id string) (Run, error) {
 			return &NotFoundError{Kind: "run", ID: id}
 		}
 		r.RunInfo = infos[0]
-		var text string
-		err = q.QueryRowContext(ctx, `SELECT checkpoint_json FROM checkpoints WHERE run_id = ?
-			ORDER BY checkpoint DESC LIMIT 1`, number).Scan(&text)
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-		case err != nil:
+		if r.Checkpoint, err = lastCheckpoint(ctx, q, number); err != nil {
 			return err
-		default:
-			r.Checkpoint = &run.Checkpoint{}
-			if err := json.Unmarshal([]byte(text), r.Checkpoint); err != nil {
-				return fmt.Errorf("checkpoint: %w", err)
-			}
 		}
 		r.Samples, err = scanSamples(ctx, q, number, 0)
 		return err
 	})
 	return r, err
+}
+
+// lastCheckpoint is nil when nothing was committed.
+func lastCheckpoint(ctx context.Context, q querier, number int64) (*run.Checkpoint, error) {
+	var text string
+	err := q.QueryRowContext(ctx, `SELECT checkpoint_json FROM checkpoints WHERE run_id = ?
+		ORDER BY checkpoint DESC LIMIT 1`, number).Scan(&text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	cp := &run.Checkpoint{}
+	if err := json.Unmarshal([]byte(text), cp); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	return cp, nil
 }
 
 // ResumeRun returns a recorder that goes on after the run's last checkpoint.
@@ -383,16 +391,16 @@ func scanSamples(ctx context.Context, q querier, number, from int64) ([]run.Samp
 func scanSample(rows *sql.Rows) (int64, run.Sample, error) {
 	var number, why int64
 	var s run.Sample
-	var failure, firmware, identity sql.NullString
+	var failure, firmware, format, identity sql.NullString
 	var small [7]sql.NullInt64
 	var thermal [2]sql.NullInt64
 	var wide [6][]byte
 	if err := rows.Scan(&number, &s.Second, &s.WallUnixNS, &s.DurationNS, &s.EngineWriteBytes, &why, &failure, &firmware,
-		&identity, &small[0], &small[1], &small[2], &small[3], &small[4], &wide[0], &wide[1], &wide[2], &wide[3],
+		&format, &identity, &small[0], &small[1], &small[2], &small[3], &small[4], &wide[0], &wide[1], &wide[2], &wide[3],
 		&wide[4], &wide[5], &small[5], &small[6], &thermal[0], &thermal[1]); err != nil {
 		return number, s, err
 	}
-	s.Failure, s.Firmware, s.Identity = failure.String, firmware.String, identity.String
+	s.Failure, s.Firmware, s.Format, s.Identity = failure.String, firmware.String, format.String, identity.String
 	s.PercentageUsed, s.SparePercent = uint8(small[0].Int64), uint8(small[1].Int64)
 	s.SpareThresholdPercent, s.CriticalWarning = uint8(small[2].Int64), uint8(small[3].Int64)
 	s.TemperatureKelvin = uint16(small[4].Int64)
@@ -440,28 +448,12 @@ func scanCounter(rows *sql.Rows, samples []run.Sample, place map[int64]int) erro
 	return nil
 }
 
-// PhaseHistogram merges the recorded latencies of one phase and direction. It
-// lacks the span that the last checkpoint holds open.
+// PhaseHistogram merges all latencies of one phase and direction.
 func (j *Journal) PhaseHistogram(ctx context.Context, id string, phase uint32, write bool) (*stats.Histogram, error) {
-	merged := stats.NewHistogram()
-	err := j.readRun(ctx, "read histograms", id, func(q querier, number int64) error {
-		rows, err := q.QueryContext(ctx, `SELECT encoded FROM histograms WHERE run_id = ? AND phase = ? AND is_write = ?
-			ORDER BY second`, number, int64(phase), write)
-		if err != nil {
-			return err
-		}
-		return eachRow(rows, func() error {
-			var encoded sql.RawBytes
-			if err := rows.Scan(&encoded); err != nil {
-				return err
-			}
-			h, err := stats.DecodeHistogram(encoded)
-			if err != nil {
-				return err
-			}
-			merged.Merge(h)
-			return nil
-		})
+	var merged *stats.Histogram
+	err := j.readRun(ctx, "read histograms", id, func(q querier, number int64) (err error) {
+		merged, err = phaseLatencies(ctx, q, number, int64(phase), write)
+		return err
 	})
 	return merged, err
 }

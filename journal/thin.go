@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"nvop/endurance/run"
 	"nvop/endurance/stats"
@@ -46,22 +47,33 @@ func keepReasons(prev, s *run.Sample) (why, before int) {
 	if prev.Second/sampleSeconds != s.Second/sampleSeconds {
 		why |= keptRegular
 	}
-	if !sameMedia(prev.Media, s.Media) {
+	if !slices.Equal(prev.Media, s.Media) {
 		why |= keptEdge
-		before = keptBeforeEdge
+		before |= keptBeforeEdge
 	}
-	if health(prev) != health(s) {
+	if health(prev) != health(s) || !follows(prev, s) {
+		// What cannot be compared is kept on both sides.
 		why |= keptHealth
+		before |= keptHealth
 	}
 	return why, before
 }
 
-func sameMedia(a, b []run.MediaCounter) bool {
-	if len(a) != len(b) {
+// follows says whether the counters of s can come after those of prev: the
+// same ones, and none has stepped back.
+func follows(prev, s *run.Sample) bool {
+	if len(prev.Host) != len(s.Host) || len(prev.Media) != len(s.Media) || s.PowerOnHours.Cmp(prev.PowerOnHours) < 0 {
 		return false
 	}
-	for i := range a {
-		if a[i] != b[i] {
+	for i := range s.Host {
+		a, b := &prev.Host[i], &s.Host[i]
+		if a.Source != b.Source || a.UnitBytes != b.UnitBytes || b.Before.Cmp(a.After) < 0 || b.After.Cmp(b.Before) < 0 {
+			return false
+		}
+	}
+	for i := range s.Media {
+		a, b := &prev.Media[i], &s.Media[i]
+		if a.Source != b.Source || a.UnitBytes != b.UnitBytes || b.Units.Cmp(a.Units) < 0 {
 			return false
 		}
 	}
@@ -75,7 +87,7 @@ type condition struct {
 	counts                     [4]run.Uint128
 	warningMinutes, critical   uint32
 	thermalTimes, thermalTotal uint64
-	firmware, identity         string
+	firmware, format, identity string
 }
 
 func health(s *run.Sample) condition {
@@ -84,7 +96,7 @@ func health(s *run.Sample) condition {
 		counts:         [4]run.Uint128{s.MediaErrors, s.UnsafeShutdowns, s.PowerCycles, s.ErrorLogEntries},
 		warningMinutes: s.WarningTempMinutes, critical: s.CriticalTempMin,
 		thermalTimes: s.ThermalTransitions, thermalTotal: s.ThermalSeconds,
-		firmware: s.Firmware, identity: s.Identity,
+		firmware: s.Firmware, format: s.Format, identity: s.Identity,
 	}
 }
 

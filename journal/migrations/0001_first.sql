@@ -195,6 +195,7 @@ CREATE TABLE samples (
     kept_because                INTEGER NOT NULL,
     failure                     TEXT,
     firmware                    TEXT,
+    format                      TEXT,
     identity                    TEXT,
     percentage_used             INTEGER,
     spare_percent               INTEGER,

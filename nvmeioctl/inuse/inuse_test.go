@@ -75,7 +75,10 @@ func (m machine) disk(name, number, parent string) {
 		m.add(dir + "/partition = 1")
 	}
 	m.add(dir+"/dev = "+number, dir+"/size = 2048", "/sys/class/block/"+name+" -> ../.."+strings.TrimPrefix(dir, "/sys"))
-	m.write("/dev/"+name, make([]byte, 1<<20))
+	m.write("/dev/"+name, nil)
+	if err := os.Truncate(filepath.Join(m.root, "dev", name), 1<<20); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 func (m machine) write(path string, b []byte) {

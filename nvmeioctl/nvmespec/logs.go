@@ -158,9 +158,6 @@ func DecodeSMART(b []byte) (SMART, error) {
 	if err != nil {
 		return SMART{}, err
 	}
-	if allZero(p) {
-		return SMART{}, fmt.Errorf("SMART log: %w: all bytes are zero", ErrInvalidData)
-	}
 	s := SMART{
 		CriticalWarning:            CriticalWarning(p.u8(offSMARTCW)),
 		Temperature:                celsius(p.u16(offSMARTCTEMP)),
@@ -180,6 +177,9 @@ func DecodeSMART(b []byte) (SMART, error) {
 	}
 	for i := range s.Sensors {
 		s.Sensors[i] = celsius(p.u16(offSMARTTSEN1 + 2*i))
+	}
+	if s == (SMART{}) {
+		return SMART{}, fmt.Errorf("SMART log: %w: every value is zero", ErrInvalidData)
 	}
 	return s, nil
 }
@@ -556,9 +556,6 @@ func DecodeEnduranceGroup(b []byte) (EnduranceGroup, error) {
 	if err != nil {
 		return EnduranceGroup{}, err
 	}
-	if allZero(p) {
-		return EnduranceGroup{}, fmt.Errorf("endurance group log: %w: all bytes are zero", ErrInvalidData)
-	}
 	g := EnduranceGroup{
 		CriticalWarning:       CriticalWarning(p.u8(offEGCW)),
 		Features:              p.u8(offEGEGFEAT),
@@ -569,6 +566,9 @@ func DecodeEnduranceGroup(b []byte) (EnduranceGroup, error) {
 	}
 	for _, c := range g.counters() {
 		*c.v = p.u128(c.off)
+	}
+	if g == (EnduranceGroup{}) {
+		return EnduranceGroup{}, fmt.Errorf("endurance group log: %w: every value is zero", ErrInvalidData)
 	}
 	return g, nil
 }

@@ -2,8 +2,8 @@ package namespace_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -316,10 +316,19 @@ func shape(inv namespace.Inventory) string {
 	var all []string
 	for _, n := range inv.Namespaces {
 		n.NSID, n.NGUID, n.EUI64, n.UsedBlocks = 0, "", "", 0
-		all = append(all, fmt.Sprintf("%+v", n))
+		all = append(all, jsonText(n))
 	}
 	slices.Sort(all)
 	return strings.Join(all, "\n")
+}
+
+// jsonText is a value with all its fields: %+v would use its String method.
+func jsonText(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
 }
 
 // kept are the namespaces that a plan does not touch, whole.
@@ -327,7 +336,7 @@ func kept(inv namespace.Inventory, plan namespace.Plan) string {
 	var all []string
 	for _, n := range inv.Namespaces {
 		if !slices.Contains(plan.NSIDs, n.NSID) && slices.ContainsFunc(plan.Before, func(b namespace.Namespace) bool { return b.NSID == n.NSID }) {
-			all = append(all, fmt.Sprintf("%+v", n))
+			all = append(all, jsonText(n))
 		}
 	}
 	return strings.Join(all, "\n")

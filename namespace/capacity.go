@@ -46,6 +46,16 @@ type Size struct {
 
 func (s Size) String() string { return s.Text }
 
+// Bytes is the size where it is a literal number of bytes, as ParseSize makes it
+// with exact set; false for every other kind and where it does not fit.
+func (s Size) Bytes() (uint64, bool) {
+	if s.Kind != SizeBytes || s.amount == nil {
+		return 0, false
+	}
+	n := floor(s.amount)
+	return n.Uint64(), n.IsUint64()
+}
+
 // The IDEMA LBA1-03 counts of 512-byte sectors: a base at 50 GB and so many
 // more for each GB. The counts for 4096-byte sectors are exactly an eighth.
 const (

@@ -1,7 +1,9 @@
 package namespace
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -35,9 +37,13 @@ func (d *differ) compare(nsid uint32, what string, want, found any) {
 // not count.
 func (p Plan) Drift(now Inventory) []Mismatch {
 	d, was := &differ{}, p.Inventory
-	d.compare(0, "identity", fmt.Sprintf("%+v", was.Identity), fmt.Sprintf("%+v", now.Identity))
-	d.compare(0, "controller", fmt.Sprintf("%+v", was.Controller), fmt.Sprintf("%+v", now.Controller))
-	d.compare(0, "LBA formats", fmt.Sprintf("%+v", was.Formats), fmt.Sprintf("%+v", now.Formats))
+	d.fields(0, was.Identity, now.Identity)
+	d.fields(0, was.Controller, now.Controller)
+	d.fields(0, struct {
+		Formats []LBAFormat `json:"lba_formats"`
+	}{was.Formats}, struct {
+		Formats []LBAFormat `json:"lba_formats"`
+	}{now.Formats})
 	for _, a := range was.Namespaces {
 		b, ok := now.byNSID(a.NSID)
 		if !ok {
@@ -45,7 +51,7 @@ func (p Plan) Drift(now Inventory) []Mismatch {
 			continue
 		}
 		a.UsedBlocks, b.UsedBlocks = 0, 0
-		d.compare(a.NSID, "geometry", fmt.Sprintf("%+v", a), fmt.Sprintf("%+v", b))
+		d.fields(a.NSID, a, b)
 	}
 	for _, b := range now.Namespaces {
 		if _, ok := was.byNSID(b.NSID); !ok {
@@ -53,6 +59,37 @@ func (p Plan) Drift(now Inventory) []Mismatch {
 		}
 	}
 	return d.found
+}
+
+// fields compares two values of one type by every field that they have in JSON,
+// so that a field added later is compared too.
+func (d *differ) fields(nsid uint32, want, found any) {
+	w, f := jsonFields(want), jsonFields(found)
+	names := slices.Collect(maps.Keys(w))
+	for name := range f {
+		if _, ok := w[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		d.compare(nsid, name, orNone(w[name]), orNone(f[name]))
+	}
+}
+
+func jsonFields(v any) map[string]json.RawMessage {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(mustJSON(v), &fields); err != nil {
+		panic(err) // structs of this package marshal to objects
+	}
+	return fields
+}
+
+func orNone(text json.RawMessage) string {
+	if len(text) == 0 {
+		return "none"
+	}
+	return string(text)
 }
 
 func (inv Inventory) byNSID(nsid uint32) (Namespace, bool) {
@@ -68,7 +105,7 @@ func (inv Inventory) byNSID(nsid uint32) (Namespace, bool) {
 // smaller by the steps down that the plan announced.
 func (p Plan) Verify(now Inventory) []Mismatch {
 	d := &differ{}
-	d.compare(0, "identity", fmt.Sprintf("%+v", p.Identity), fmt.Sprintf("%+v", now.Identity))
+	d.fields(0, p.Identity, now.Identity)
 	left := slices.Clone(now.Namespaces)
 	take := func(match func(Namespace) bool) (Namespace, bool) {
 		i := slices.IndexFunc(left, match)
@@ -112,10 +149,15 @@ func (d *differ) verify(want, n Namespace, ok bool, floorBlocks uint64) {
 		d.compare(want.NSID, "existence", "allocated", "not allocated")
 		return
 	}
+	if want.Error != "" {
+		return // it could not be read before either
+	}
 	if n.SizeBlocks > want.SizeBlocks || n.SizeBlocks < floorBlocks {
 		d.compare(n.NSID, "size in blocks", want.SizeBlocks, n.SizeBlocks)
 	}
-	d.compare(n.NSID, "capacity in blocks", n.SizeBlocks, n.CapacityBlocks)
+	if want.CapacityBlocks == want.SizeBlocks {
+		d.compare(n.NSID, "capacity in blocks", n.SizeBlocks, n.CapacityBlocks)
+	}
 	d.compare(n.NSID, "LBA format", want.Format, n.Format)
 	d.compare(n.NSID, "protection", want.Protection, n.Protection)
 	d.compare(n.NSID, "shared", want.Shared(), n.Shared())

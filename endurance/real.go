@@ -64,6 +64,7 @@ type machine struct {
 	fatal      error
 	lastCommit nvmeioctl.Instant
 	stopped    nvmeioctl.Instant // when submission was stopped
+	begun      nvmeioctl.Instant // when the phase was given to the threads
 	lostThread bool
 }
 
@@ -279,7 +280,7 @@ func (m *machine) phase(ctx context.Context) error {
 	if err := l.settle(); err != nil {
 		return err
 	}
-	m.over = 0
+	m.over, m.begun = 0, max(m.clock.Now(), start)
 	for i, t := range m.threads {
 		t.through, t.inFlight = l.cp.NextSecond-1, 0
 		mark := l.marks[i]
@@ -371,7 +372,7 @@ func (m *machine) rows() {
 		if !complete && m.clock.Now() < m.startOf(second+1).Add(rowGrace) {
 			return
 		}
-		m.row(second, second1, silent)
+		m.row(second, m.active(second, m.startOf(second+1)), silent)
 	}
 }
 
@@ -413,11 +414,16 @@ func (m *machine) last() {
 		return
 	}
 	for final := m.secondOf(end); m.ledger.cp.NextSecond < final; {
-		m.row(m.ledger.cp.NextSecond, second1, 0)
+		m.row(m.ledger.cp.NextSecond, m.active(m.ledger.cp.NextSecond, m.startOf(m.ledger.cp.NextSecond+1)), 0)
 	}
 	second := m.ledger.cp.NextSecond
-	m.row(second, min(max(int64(end-m.startOf(second)), 1), second1), 0)
+	m.row(second, m.active(second, min(end, m.startOf(second+1))), 0)
 	m.forget()
+}
+
+// active is how much of a second the phase was at work, until an instant.
+func (m *machine) active(second int64, until nvmeioctl.Instant) int64 {
+	return max(int64(until-max(m.startOf(second), m.begun)), 1)
 }
 
 // forget takes in what empty tallies say of the marks, and frees all of them.
@@ -486,16 +492,28 @@ func (m *machine) sampleNow() {
 	if m.cfg.Sampler == nil || m.lostThread {
 		return
 	}
-	if !m.health.ask(m.clock.Now()) {
-		return
+	// One may be under way, from before the I/O ended.
+	for !m.health.ask(m.clock.Now()) {
+		if !m.await() {
+			return
+		}
 	}
+	m.await()
+}
+
+// await waits for the reading under way, as long as it may take.
+func (m *machine) await() bool {
 	select {
 	case s := <-m.health.results:
 		m.sampled(s)
+		return true
 	case <-time.After(sampleDeadline + time.Second):
-		second := m.secondOf(m.clock.Now())
-		m.ledger.sample(run.Sample{Failure: m.health.overdue(nvmeioctl.Never)}, second, m.wallOf(second))
 	}
+	if text := m.health.overdue(nvmeioctl.Never); text != "" {
+		second := m.secondOf(m.clock.Now())
+		m.ledger.sample(run.Sample{Failure: text}, second, m.wallOf(second))
+	}
+	return false
 }
 
 // sampled takes in what the health reader read.

@@ -59,6 +59,12 @@ func (s *eventSocket) close() error {
 	return err
 }
 
+func (s *eventSocket) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
 // receive waits for one message of the kernel. ok is false for a message that
 // somebody else sent.
 func receive(file *os.File, buf []byte) (msg []byte, ok bool, err error) {
@@ -113,6 +119,9 @@ func (p *Passthru) NextEvent(ctx context.Context) (Event, error) {
 		msg, ok, err := receive(file, buf)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue
+		}
+		if err != nil && p.ev.isClosed() {
+			err = os.ErrClosed // the raw connection's own error is another
 		}
 		if err != nil {
 			return Event{}, fmt.Errorf("%s: events: %w", p, err)

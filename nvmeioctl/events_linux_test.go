@@ -3,11 +3,15 @@ package nvmeioctl
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestParseUevent(t *testing.T) {
 	// The form of drivers/nvme/host/core.c, nvme_aen_uevent: %#08x of dword 0.
@@ -63,5 +67,27 @@ func TestNextEvent_context(t *testing.T) {
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Close ends a wait that is under way.
+func TestNextEvent_closed(t *testing.T) {
+	p := fakePassthru(&fakeKernel{t: t}, NodeController)
+	fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.fd = fd
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.NextEvent(t.Context())
+		ended <- err
+	}()
+	time.Sleep(10 * time.Millisecond) // the wait has begun, or ends at once
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPERM) {
+		t.Errorf("%v", err)
 	}
 }

@@ -223,7 +223,7 @@ func sampleCells(s *run.Sample) []cell {
 		{"media_errors", s.MediaErrors.String()}, {"unsafe_shutdowns", s.UnsafeShutdowns.String()},
 		{"power_cycles", s.PowerCycles.String()}, {"power_on_hours", s.PowerOnHours.String()},
 		{"error_log_entries", s.ErrorLogEntries.String()}, {"warning_temperature_minutes", int64(s.WarningTempMinutes)},
-		{"critical_temperature_minutes", int64(s.CriticalTempMin)}, {"thermal_transitions", s.ThermalTransitions},
+		{"critical_temperature_minutes", int64(s.CriticalTempMinutes)}, {"thermal_transitions", s.ThermalTransitions},
 		{"thermal_seconds", s.ThermalSeconds}, {"firmware", s.Firmware}, {"format", s.Format}, {"identity", s.Identity}}
 	if s.Failure != "" {
 		for i := range rest {

@@ -10,7 +10,6 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"nvop/endurance/run"
@@ -387,7 +386,12 @@ func (m *Measured) waf(v *run.Verdict, samples []run.Sample) {
 		return
 	}
 	m.WAF = v.WAF
-	m.WAFRecomputedMicro, m.WAFReason = recomputeWAF(&v.WAF, samples)
+	micro, err := recomputeWAF(&v.WAF, samples)
+	if err != nil {
+		m.WAFReason = "not computed anew: " + err.Error()
+		return
+	}
+	m.WAFRecomputedMicro = &micro
 }
 
 // wafSamples finds the two samples that w rests on, by index; false when they
@@ -409,20 +413,16 @@ func wafSamples(w *run.WAF, samples []run.Sample) (first, last int, ok bool) {
 	return first, last, first >= 0 && last > first
 }
 
-// newEpoch returns the second at which counters stop to be comparable between
-// the two samples that w rests on; false when they are throughout.
-func newEpoch(w *run.WAF, samples []run.Sample) (int64, bool) {
-	first, last, ok := wafSamples(w, samples)
-	if !ok {
-		return 0, false
-	}
-	prev := &samples[first]
-	for i := first + 1; i <= last; i++ {
+// newEpoch returns the second at which counters stop to be comparable among
+// samples; false when they are throughout.
+func newEpoch(samples []run.Sample) (int64, bool) {
+	prev := &samples[0]
+	for i := range samples {
 		s := &samples[i]
 		if s.Failure != "" {
 			continue
 		}
-		if !follows(prev, s) || s.Firmware != prev.Firmware || s.Format != prev.Format || s.Identity != prev.Identity {
+		if i > 0 && !follows(prev, s) || s.Firmware != prev.Firmware || s.Format != prev.Format || s.Identity != prev.Identity {
 			return s.Second, true
 		}
 		prev = s
@@ -430,37 +430,45 @@ func newEpoch(w *run.WAF, samples []run.Sample) (int64, bool) {
 	return 0, false
 }
 
+// errEpochs says that a WAF is the sum over several epochs, which one division
+// does not give.
+var errEpochs = errors.New("the counters begin a new epoch in between")
+
 // recomputeWAF divides what the two counters that w names have counted between
 // the two samples that w rests on: media bytes by host bytes, the host counter
-// as the mean of its readings before and after.
-func recomputeWAF(w *run.WAF, samples []run.Sample) (*int64, string) {
+// as the mean of its readings before and after. The result is in millionths.
+func recomputeWAF(w *run.WAF, samples []run.Sample) (int64, error) {
 	first, last, ok := wafSamples(w, samples)
 	if !ok {
-		return nil, fmt.Sprintf("not told: the samples of seconds %d and %d are not in the journal", w.FirstSecond, w.LastSecond)
+		return 0, fmt.Errorf("the samples of seconds %d and %d are not in the journal", w.FirstSecond, w.LastSecond)
 	}
-	if second, ok := newEpoch(w, samples); ok {
-		return nil, fmt.Sprintf("not told: at second %d the counters begin a new epoch", second)
-	}
-	a, b := &samples[first], &samples[last]
-	for m := range min(len(a.Media), len(b.Media)) {
-		for h := range min(len(a.Host), len(b.Host)) {
-			if w.Source != b.Media[m].Source+" / "+b.Host[h].Source {
-				continue
+	var media, host [2]*big.Int
+	for i, s := range []*run.Sample{&samples[first], &samples[last]} {
+		for m := range s.Media {
+			for h := range s.Host {
+				if w.Source == s.Media[m].Source+" / "+s.Host[h].Source {
+					media[i] = bytesOf(s.Media[m].Units, s.Media[m].UnitBytes)
+					host[i] = bytesOf(s.Host[h].Before, s.Host[h].UnitBytes)
+					host[i].Add(host[i], bytesOf(s.Host[h].After, s.Host[h].UnitBytes))
+				}
 			}
-			media := difference(b.Media[m].Units, a.Media[m].Units, b.Media[m].UnitBytes)
-			host := difference(b.Host[h].Before, a.Host[h].Before, b.Host[h].UnitBytes)
-			host.Add(host, difference(b.Host[h].After, a.Host[h].After, b.Host[h].UnitBytes))
-			micro := rounded(media.Mul(media, big.NewInt(2e6)), host)
-			if micro == nil {
-				return nil, "not told: the host wrote nothing between the samples"
-			}
-			return micro, ""
+		}
+		if media[i] == nil {
+			return 0, fmt.Errorf("the sample of second %d does not hold the counters %q", s.Second, w.Source)
 		}
 	}
-	return nil, "not told: the counters " + strings.TrimSpace(w.Source) + " are not in the samples"
+	if second, ok := newEpoch(samples[first : last+1]); ok {
+		return 0, fmt.Errorf("at second %d: %w", second, errEpochs)
+	}
+	written := new(big.Int).Sub(media[1], media[0])
+	micro := rounded(written.Mul(written, big.NewInt(2e6)), new(big.Int).Sub(host[1], host[0]))
+	if micro == nil {
+		return 0, errors.New("what the counters say gives no write amplification")
+	}
+	return *micro, nil
 }
 
-func difference(b, a run.Uint128, unitBytes uint64) *big.Int {
-	d := b.Sub(a).Big()
-	return d.Mul(d, new(big.Int).SetUint64(unitBytes))
+func bytesOf(u run.Uint128, unitBytes uint64) *big.Int {
+	b := u.Big()
+	return b.Mul(b, new(big.Int).SetUint64(unitBytes))
 }

@@ -368,7 +368,7 @@ func sampleArgs(bind *binder, args []any, s *run.Sample, why int) []any {
 	return append(args, nil, s.Firmware, s.Format, s.Identity, int64(s.PercentageUsed), int64(s.SparePercent),
 		int64(s.SpareThresholdPercent), int64(s.CriticalWarning), int64(s.TemperatureKelvin),
 		blob128(s.HostReadUnits), blob128(s.MediaErrors), blob128(s.UnsafeShutdowns), blob128(s.PowerCycles),
-		blob128(s.PowerOnHours), blob128(s.ErrorLogEntries), int64(s.WarningTempMinutes), int64(s.CriticalTempMin),
+		blob128(s.PowerOnHours), blob128(s.ErrorLogEntries), int64(s.WarningTempMinutes), int64(s.CriticalTempMinutes),
 		bind.u64("thermal transitions", s.ThermalTransitions), bind.u64("thermal seconds", s.ThermalSeconds))
 }
 

@@ -404,7 +404,7 @@ func scanSample(rows *sql.Rows) (int64, run.Sample, error) {
 	s.PercentageUsed, s.SparePercent = uint8(small[0].Int64), uint8(small[1].Int64)
 	s.SpareThresholdPercent, s.CriticalWarning = uint8(small[2].Int64), uint8(small[3].Int64)
 	s.TemperatureKelvin = uint16(small[4].Int64)
-	s.WarningTempMinutes, s.CriticalTempMin = uint32(small[5].Int64), uint32(small[6].Int64)
+	s.WarningTempMinutes, s.CriticalTempMinutes = uint32(small[5].Int64), uint32(small[6].Int64)
 	s.ThermalTransitions, s.ThermalSeconds = uint64(thermal[0].Int64), uint64(thermal[1].Int64)
 	for i, to := range []*run.Uint128{&s.HostReadUnits, &s.MediaErrors, &s.UnsafeShutdowns, &s.PowerCycles,
 		&s.PowerOnHours, &s.ErrorLogEntries} {

@@ -94,7 +94,7 @@ func health(s *run.Sample) condition {
 	return condition{
 		percent: [3]uint8{s.PercentageUsed, s.SparePercent, s.SpareThresholdPercent}, warning: s.CriticalWarning,
 		counts:         [4]run.Uint128{s.MediaErrors, s.UnsafeShutdowns, s.PowerCycles, s.ErrorLogEntries},
-		warningMinutes: s.WarningTempMinutes, critical: s.CriticalTempMin,
+		warningMinutes: s.WarningTempMinutes, critical: s.CriticalTempMinutes,
 		thermalTimes: s.ThermalTransitions, thermalTotal: s.ThermalSeconds,
 		firmware: s.Firmware, format: s.Format, identity: s.Identity,
 	}

@@ -446,17 +446,14 @@ func (c *runCheck) verdict(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	micro, reason := recomputeWAF(&v.WAF, samples)
-	_, epoch := newEpoch(&v.WAF, samples)
+	micro, err := recomputeWAF(&v.WAF, samples)
 	switch {
-	case micro == nil && epoch:
-		// A WAF over several epochs is the sum of its parts: its inputs are
-		// there, but one division does not give it.
-	case micro == nil:
-		c.v.add(c.where, "the inputs of its WAF: %s", reason)
-	case abs(*micro-v.WAF.Micro) > max(v.WAF.ErrorMicro, 1):
+	case errors.Is(err, errEpochs):
+	case err != nil:
+		c.v.add(c.where, "the inputs of its WAF: %v", err)
+	case abs(micro-v.WAF.Micro) > max(v.WAF.ErrorMicro, 1):
 		c.v.add(c.where, "its WAF is %d millionths and the counters say %d, which is more than its error of %d apart",
-			v.WAF.Micro, *micro, v.WAF.ErrorMicro)
+			v.WAF.Micro, micro, v.WAF.ErrorMicro)
 	}
 	return nil
 }

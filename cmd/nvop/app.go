@@ -50,6 +50,7 @@ type grammar struct {
 	Journal string `help:"Journal file (default: /var/lib/nvop/journal.db for root, else $XDG_STATE_HOME/nvop/journal.db)." placeholder:"FILE"`
 
 	List    listCmd    `cmd:"" help:"List controllers and namespaces of this host." group:"know"`
+	Show    showCmd    `cmd:"" help:"Show one drive on a page." group:"know"`
 	Log     logCmd     `cmd:"" help:"Read a log page." group:"know"`
 	Decode  decodeCmd  `cmd:"" help:"Read a raw dump as nvme-cli saves it." group:"know"`
 	Feature featureCmd `cmd:"" help:"Read or change a feature." group:"know"`
@@ -62,6 +63,9 @@ type grammar struct {
 	Resume   resumeCmd   `cmd:"" help:"Carry on an interrupted change." group:"shape"`
 	Rollback rollbackCmd `cmd:"" help:"Undo an interrupted change." group:"shape"`
 
+	Soak soakCmd `cmd:"" help:"Soak a drive: write for hours or months, and record what it does." group:"wear"`
+
+	Demo    demoCmd    `cmd:"" help:"Soak, resize and soak a simulated drive: a petabyte in under a minute." group:"other"`
 	Sim     simCmd     `cmd:"" help:"Simulated drives." group:"other"`
 	Version versionCmd `cmd:"" help:"Print the version." group:"other"`
 }
@@ -69,8 +73,8 @@ type grammar struct {
 // exitNow carries kong's wish to end (after --help) out of the parser.
 type exitNow struct{ code int }
 
-// run is the whole program: it never exits the process, so tests can call it.
-func run(ctx context.Context, args []string, s streams, getenv func(string) string) (code int) {
+// execute is the whole program: it never exits the process, so tests can call it.
+func execute(ctx context.Context, args []string, s streams, getenv func(string) string) (code int) {
 	defer func() {
 		switch e := recover().(type) {
 		case nil:

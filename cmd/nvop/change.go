@@ -118,14 +118,19 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// openJournal opens the journal for writing.
+// journalFile is where the journal lies.
+func (a *app) journalFile() (string, error) {
+	if a.journalPath != "" {
+		return a.journalPath, nil
+	}
+	return journal.DefaultPath(os.Geteuid() == 0, a.getenv)
+}
+
+// openJournal opens the journal.
 func (a *app) openJournal(ctx context.Context, mode journal.Mode) (*journal.Journal, error) {
-	path := a.journalPath
-	if path == "" {
-		var err error
-		if path, err = journal.DefaultPath(os.Geteuid() == 0, a.getenv); err != nil {
-			return nil, err
-		}
+	path, err := a.journalFile()
+	if err != nil {
+		return nil, err
 	}
 	return journal.Open(ctx, path, mode)
 }

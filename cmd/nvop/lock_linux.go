@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,24 @@ func lockDrive(dir, serial, purpose string) (*driveLock, error) {
 		return nil, errors.Join(fmt.Errorf("drive lock %s: %w", path, err), f.Close())
 	}
 	return &driveLock{f: f}, nil
+}
+
+// isLocked says whether a process holds the lock at path; a lock that was never
+// taken is free.
+func isLocked(path string) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
 }
 
 // lockName makes a file name of a serial number, which a drive may fill with

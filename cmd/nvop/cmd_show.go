@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"nvop/endurance"
+	"nvop/endurance/run"
+	"nvop/namespace"
+	"nvop/nvmeioctl/admin"
+	"nvop/nvmeioctl/inuse"
+	"nvop/nvmeioctl/nvmespec"
+)
+
+type showCmd struct {
+	driveArg
+	traceFlag
+}
+
+func (showCmd) Help() string {
+	return "Reads a drive and shows what a reviewer would put on one page. Changes nothing.\n\nExample: nvop show /dev/nvme0 -o json"
+}
+
+// showResult is one drive on a page.
+type showResult struct {
+	Schema    string `json:"schema"`
+	Address   string `json:"address"`
+	Serial    string `json:"serial"`
+	Model     string `json:"model"`
+	Firmware  string `json:"firmware"`
+	Transport string `json:"transport"`
+	Subsystem string `json:"subsystem_nqn"`
+	CNTLID    uint16 `json:"cntlid"`
+	VendorID  uint16 `json:"vendor_id"`
+	Version   string `json:"nvme_version"`
+	// Link is the PCIe link in use and what the drive can do.
+	Link string `json:"pcie_link,omitempty"`
+
+	TotalBytes       uint64                      `json:"total_capacity_bytes"`
+	UnallocatedBytes uint64                      `json:"unallocated_capacity_bytes"`
+	UserBytes        uint64                      `json:"user_capacity_bytes"`
+	OverProvisioning *namespace.OverProvisioning `json:"over_provisioning,omitempty"`
+	MaxNamespaces    uint32                      `json:"max_namespaces"`
+	Namespaces       []namespace.Namespace       `json:"namespaces"`
+	Formats          []namespace.LBAFormat       `json:"formats"`
+	FirmwareSlots    *namespace.Firmware         `json:"firmware_slots,omitempty"`
+	SlotCount        uint8                       `json:"firmware_slot_count"`
+	Slot1ReadOnly    bool                        `json:"firmware_slot_1_read_only"`
+	PowerStates      []nvmespec.PowerState       `json:"power_states"`
+	PowerState       *uint8                      `json:"power_state,omitempty"`
+	APST             string                      `json:"apst,omitempty"`
+	WriteCache       string                      `json:"write_cache"`
+	Health           *nvmespec.SMART             `json:"health,omitempty"`
+	// LifetimeWAF is media bytes over host bytes since manufacture; nil where
+	// the drive does not tell, with the reason beside it.
+	LifetimeWAF       *float64 `json:"lifetime_waf"`
+	LifetimeWAFReason string   `json:"lifetime_waf_reason,omitempty"`
+	LifetimeWAFSource string   `json:"lifetime_waf_source,omitempty"`
+
+	Uses     []inuse.Use         `json:"uses"`
+	Problems []namespace.Problem `json:"problems,omitempty"`
+}
+
+func (c showCmd) Run(ctx context.Context, a *app) (err error) {
+	d, err := a.open(c.Drive)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	a.traced(d, c.Trace)
+	r, err := d.page(ctx)
+	if err != nil {
+		return err
+	}
+	return a.print(r)
+}
+
+// page reads everything the page shows. Only a controller that cannot be
+// identified is an error; all else that cannot be read is listed as a problem.
+func (d *drive) page(ctx context.Context) (showResult, error) {
+	ctrl, err := admin.IdentifyController(ctx, d.dev)
+	if err != nil {
+		return showResult{}, err
+	}
+	inv, err := d.inventory(ctx)
+	if err != nil {
+		return showResult{}, err
+	}
+	r := showResult{
+		Schema: "nvop.show/1", Address: d.address, Serial: ctrl.SerialNumber, Model: ctrl.ModelNumber, Firmware: ctrl.FirmwareRevision,
+		Transport: d.transport, Subsystem: ctrl.SubsystemNQN, CNTLID: ctrl.ControllerID, VendorID: ctrl.VendorID,
+		Version: ctrl.Version.String(), Link: d.link(), TotalBytes: inv.Controller.TotalBytes,
+		UnallocatedBytes: inv.Controller.UnallocatedBytes, MaxNamespaces: inv.Controller.MaxNSID, Namespaces: nonNil(inv.Namespaces),
+		Formats: nonNil(inv.Formats), FirmwareSlots: inv.Firmware, SlotCount: ctrl.FirmwareSlotCount,
+		Slot1ReadOnly: ctrl.FirmwareSlot1ReadOnly, PowerStates: ctrl.PowerStates, Problems: inv.Problems,
+	}
+	if n := inv.Controller.MaxNamespaces; n != 0 {
+		r.MaxNamespaces = n
+	}
+	for _, ns := range inv.Namespaces {
+		r.UserBytes += ns.SizeBlocks * uint64(ns.Format.DataBytes)
+	}
+	r.OverProvisioning = namespace.OverProvision(r.TotalBytes, r.UserBytes)
+	r.settings(ctx, d, ctrl)
+	r.wear(ctx, d)
+	uses, err := d.uses(nil)
+	if err != nil {
+		r.Problems = append(r.Problems, namespace.Problem{What: "use of the drive", Error: err.Error()})
+	}
+	r.Uses = nonNil(uses)
+	return r, nil
+}
+
+// settings reads the features that matter to a reader.
+func (r *showResult) settings(ctx context.Context, d *drive, ctrl nvmespec.Controller) {
+	problem := func(what string, err error) {
+		if err != nil && !admin.IsUnsupported(err) {
+			r.Problems = append(r.Problems, namespace.Problem{What: what, Error: err.Error()})
+		}
+	}
+	ps, err := admin.PowerManagement(ctx, d.dev)
+	if err == nil {
+		r.PowerState = &ps.State
+	}
+	problem("power state", err)
+	r.APST = "not supported"
+	if ctrl.APST {
+		apst, err := admin.APST(ctx, d.dev)
+		problem("autonomous power state transitions", err)
+		switch {
+		case err != nil:
+			r.APST = "not read"
+		case apst.Transits():
+			r.APST = "enabled"
+		case apst.Enabled:
+			r.APST = "enabled with an empty table: no transition ever"
+		default:
+			r.APST = "disabled"
+		}
+	}
+	r.WriteCache = "none (no volatile write cache)"
+	if ctrl.VolatileWriteCache {
+		cache, err := admin.WriteCache(ctx, d.dev)
+		problem("write cache", err)
+		r.WriteCache = map[bool]string{true: "enabled", false: "disabled"}[cache.Enabled]
+		if err != nil {
+			r.WriteCache = "not read"
+		}
+	}
+}
+
+// wear reads health and what the counters say of the drive's whole life.
+func (r *showResult) wear(ctx context.Context, d *drive) {
+	smart, err := admin.SMARTLog(ctx, d.dev, nvmespec.BroadcastNSID)
+	if err != nil {
+		r.Problems = append(r.Problems, namespace.Problem{What: "SMART log", Error: err.Error()})
+		r.LifetimeWAFReason = "not told: the SMART log could not be read"
+		return
+	}
+	r.Health = &smart
+	waf := lifetimeWAF(ctx, d, r.Namespaces)
+	if value, ok := waf.Value(); ok {
+		r.LifetimeWAF, r.LifetimeWAFSource = &value, waf.Source
+	}
+	r.LifetimeWAFReason = waf.Reason
+}
+
+// lifetimeWAF reads the counters once. The sampler watches a namespace's format
+// too, so it needs one that is attached.
+func lifetimeWAF(ctx context.Context, d *drive, list []namespace.Namespace) run.WAF {
+	i := slices.IndexFunc(list, func(ns namespace.Namespace) bool { return ns.Error == "" && len(ns.Controllers) > 0 })
+	if i < 0 {
+		return run.WAF{Reason: "not told: no namespace is attached"}
+	}
+	sample, err := endurance.NewAdminSampler(d.dev, list[i].NSID).Sample(ctx)
+	if err != nil {
+		return run.WAF{Reason: "not told: " + err.Error()}
+	}
+	return endurance.LifetimeWAF(&sample)
+}
+
+// link is the PCIe link as the kernel shows it; "" where there is none.
+func (d *drive) link() string {
+	if d.target == nil || d.target.Controllers[0].PCIAddress == "" {
+		return ""
+	}
+	dir := filepath.Join("/", d.host.Root, "/sys/bus/pci/devices", d.target.Controllers[0].PCIAddress)
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSuffix(strings.TrimSpace(string(b)), " PCIe")
+	}
+	speed, width := read("current_link_speed"), read("current_link_width")
+	if speed == "" || width == "" {
+		return ""
+	}
+	link := fmt.Sprintf("%s x%s", speed, width)
+	if maxSpeed, maxWidth := read("max_link_speed"), read("max_link_width"); maxSpeed != "" && (maxSpeed != speed || maxWidth != width) {
+		link += fmt.Sprintf(" (the drive can do %s x%s)", maxSpeed, maxWidth)
+	}
+	return link
+}

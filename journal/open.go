@@ -133,11 +133,8 @@ func checkHeader(ctx context.Context, path string, steps []migration) error {
 		return openFailure(path, err)
 	}
 	err = checkIdentity(ctx, db, path, len(steps))
-	if err == nil {
-		var old bool
-		if old, err = isOlder(ctx, db, len(steps)); err == nil && !old && fileSize(path+"-wal") == 0 {
-			err = checkTables(ctx, db, path)
-		}
+	if err == nil && fileSize(path+"-wal") == 0 {
+		err = checkWhole(ctx, db, path, len(steps))
 	}
 	if closed := db.Close(); err == nil && closed != nil {
 		err = openFailure(path, closed)
@@ -148,6 +145,23 @@ func checkHeader(ctx context.Context, path string, steps []migration) error {
 		return nil
 	}
 	return err
+}
+
+// checkWhole looks at a file that has no log beside it: its length must be that
+// of whole pages (SQLite itself counts only those), its tables must be there.
+func checkWhole(ctx context.Context, db *sql.DB, path string, latest int) error {
+	var pageBytes int64
+	if err := db.QueryRowContext(ctx, "PRAGMA page_size").Scan(&pageBytes); err != nil {
+		return openFailure(path, err)
+	}
+	if pageBytes <= 0 || fileSize(path)%pageBytes != 0 {
+		return &OpenError{Path: path, Reason: "is damaged: cut off within its last page"}
+	}
+	old, err := isOlder(ctx, db, latest)
+	if err != nil || old {
+		return openFailure(path, err)
+	}
+	return checkTables(ctx, db, path)
 }
 
 func checkIdentity(ctx context.Context, db *sql.DB, path string, latest int) error {

@@ -32,7 +32,7 @@ func recordSome(tb testing.TB, j *Journal, seed uint64) *Recorder {
 			tb.Fatal(err)
 		}
 	}
-	if err := j.SetState(ctx, id, txn.StateDone, "as planned", time.Unix(9, 0)); err != nil {
+	if err := j.SetState(ctx, id, txn.StateDone, "as planned", time.Unix(1_700_000_009, 0)); err != nil {
 		tb.Fatal(err)
 	}
 	r := beginTest(tb, j, seed)

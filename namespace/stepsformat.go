@@ -180,8 +180,9 @@ func (r rescan) wants(s *txn.Scope, p rescanParams) ([]Visible, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e.Geometry != nil && !e.Here {
-			continue // another host's affair
+		if e.Geometry != nil && (!e.Here || !showable(e.Geometry.Format)) {
+			present = append(present, nsid) // another host's affair, or nothing to see
+			continue
 		}
 		w := Visible{Identity: s.Transaction().Identity, NSID: nsid}
 		if g := e.Geometry; g != nil {
@@ -200,6 +201,11 @@ func (r rescan) wants(s *txn.Scope, p rescanParams) ([]Visible, error) {
 	return slices.DeleteFunc(wants, func(w Visible) bool { return !w.Present && slices.Contains(present, w.NSID) }), nil
 }
 
+// showable says that a host shows a namespace of this format with its size:
+// Linux makes the size 0 where the block layer cannot use the metadata, and may
+// not take blocks larger than a page.
+func showable(f LBAFormat) bool { return f.MetadataBytes == 0 && f.DataBytes <= 4096 }
+
 // Verify implements txn.Executor: looking again is never known to be done
 // unless it was just done.
 func (rescan) Verify(_ context.Context, s *txn.Scope) (txn.Verdict, json.RawMessage, error) {
@@ -215,7 +221,7 @@ func (rescan) Repeatable(txn.Direction) bool { return true }
 // waitFor waits until the host shows a namespace as the drive has it.
 func (o ExecutorOptions) waitFor(ctx context.Context, s *txn.Scope, nsid uint32) error {
 	n, exists, err := look(ctx, s, nsid)
-	if err != nil || !exists || !slices.Contains(n.Controllers, s.Transaction().Identity.CNTLID) {
+	if err != nil || !exists || !showable(n.Format) || !slices.Contains(n.Controllers, s.Transaction().Identity.CNTLID) {
 		return err
 	}
 	return o.waitAll(ctx, s, []Visible{{

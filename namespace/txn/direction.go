@@ -86,16 +86,33 @@ func (x *execution) rollBack(ctx context.Context) (Report, error) {
 			err = x.take(ctx, i, Backward)
 		}
 		if err != nil {
-			if _, cut := errors.AsType[*cutError](err); cut {
-				return Report{}, err
-			}
-			return Report{}, x.partly(ctx, i, Backward, err)
+			return Report{}, x.stoppedBack(ctx, i, err)
 		}
 	}
 	if err := x.setState(ctx, StateRolledBack, "all steps undone and verified"); err != nil {
 		return Report{}, x.partly(ctx, 0, Backward, err)
 	}
 	return x.report(Backward), nil
+}
+
+// stoppedBack decides what a step that could not be undone means. Where nothing
+// has been undone yet the transaction goes back to the state it was in, so that
+// it can still go on, or is not left half done for nothing.
+func (x *execution) stoppedBack(ctx context.Context, index int, cause error) error {
+	if _, cut := errors.AsType[*cutError](cause); cut {
+		return cause
+	}
+	done := true
+	for i := range x.tx.Steps {
+		if x.taking(i, Backward).seq != 0 {
+			return x.partly(ctx, index, Backward, cause)
+		}
+		done = done && x.taking(i, Forward).result == ResultDone
+	}
+	if done {
+		return also(cause, x.setState(ctx, StateDone, "rolling back was refused: "+cause.Error()))
+	}
+	return x.partly(ctx, index, Forward, also(cause, x.setState(ctx, StateOpen, "")))
 }
 
 // needsUndo says whether a step has to be undone: taken forward, or possibly

@@ -17,7 +17,8 @@ type Log interface {
 	// possible, where an unclear one was cleared up later: both are kept, the
 	// later one counts.
 	Outcome(ctx context.Context, out Outcome) error
-	// SetState stores a new state: StateRollingBack, or one that Finished.
+	// SetState stores a new state. A rollback that was refused before anything
+	// was undone sets back the state there was.
 	SetState(ctx context.Context, id string, state State, message string, at time.Time) error
 	// Load returns everything recorded about a transaction, intents and
 	// outcomes in the order they were stored. An unknown id is an error.

@@ -53,9 +53,12 @@ type Runner struct {
 	// Identify reads the identity of the drive behind Device; it is compared
 	// with the transaction's before each step. Required.
 	Identify func(ctx context.Context, dev nvmeioctl.Device) (nvmeioctl.Identity, error)
-	// PreStep is called right before each step's intent is recorded: the place
-	// to check use again and to grant the step's commands. It returns the
-	// device to send them through; nil means Device. nil allows everything.
+	// PreStep is called right before the intent of each step that sends commands
+	// is recorded: the place to check use again and to grant the commands. It
+	// returns the device to send them through; nil means Device. A step that
+	// sends none is not checked: right after an attachment the system itself
+	// looks at the new namespace, which is no reason to stop. nil allows
+	// everything.
 	PreStep func(ctx context.Context, info StepInfo) (nvmeioctl.Device, error)
 	// Notify is told how the transaction goes; nil for nobody.
 	Notify func(Event)

@@ -531,6 +531,41 @@ func TestRollback_ofDoneTransaction(t *testing.T) {
 	}
 }
 
+// A rollback that is refused before anything is undone leaves the transaction
+// as it was: done, or open in the direction it was going.
+func TestRollback_refusedAtOnce(t *testing.T) {
+	no := func(context.Context, txn.StepInfo) (nvmeioctl.Device, error) {
+		return nil, &nvmeioctl.RefusedError{Check: "in use", Subject: "toy:", Reason: "mounted"}
+	}
+	d, log := newToy(), &txn.MemoryLog{}
+	r := runner(d, log)
+	if _, err := r.Run(t.Context(), transaction()); err != nil {
+		t.Fatal(err)
+	}
+	r.PreStep = no
+	if _, err := r.Rollback(t.Context(), "1"); exitCode(err) != 4 || d.all() != after {
+		t.Errorf("error %v, values %q", err, d.all())
+	}
+	if open, _ := log.Unfinished(t.Context(), ""); len(open) != 0 {
+		t.Errorf("unfinished: %v", open)
+	}
+
+	d, log = newToy(), &txn.MemoryLog{}
+	r = runner(d, log)
+	r.Cut = cutAt(7)
+	if _, err := r.Run(t.Context(), transaction()); !errors.Is(err, errCut) {
+		t.Fatal(err)
+	}
+	r.Cut, r.PreStep = nil, no
+	if _, err := r.Rollback(t.Context(), "1"); exitCode(err) != 7 || !strings.Contains(err.Error(), "nvop resume 1") {
+		t.Errorf("error %v", err)
+	}
+	r.PreStep = nil
+	if _, err := r.Resume(t.Context(), "1"); err != nil || d.all() != after {
+		t.Errorf("resume: %q, %v", d.all(), err)
+	}
+}
+
 func TestBegin_refusesWhatItCannotRun(t *testing.T) {
 	r := runner(newToy(), &txn.MemoryLog{})
 	tx := transaction()

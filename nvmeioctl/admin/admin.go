@@ -34,14 +34,15 @@ const (
 
 // FormatTimeout is the time a Format NVM of a namespace of this size may take: an
 // hour for each 8 TB begun, and ten hours for each 32 TB begun where user data is
-// erased block by block.
+// erased block by block, at most 1000 hours: the kernel counts milliseconds in 32
+// bits.
 func FormatTimeout(sizeBytes uint64, erase nvmespec.EraseKind) time.Duration {
 	const terabyte = 1_000_000_000_000
 	hours := time.Duration(1 + sizeBytes/(8*terabyte))
 	if erase == nvmespec.EraseUserData {
 		hours = 10 * time.Duration(1+sizeBytes/(32*terabyte))
 	}
-	return hours * time.Hour
+	return min(hours, 1000) * time.Hour
 }
 
 // orDefault is the timeout asked for, or d for 0.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -80,7 +81,7 @@ func TestStatusError_is(t *testing.T) {
 	if !errors.As(err, &status) || status.Status != 0x6115 || status.ExitCode() != 6 {
 		t.Errorf("errors.As: %+v", status)
 	}
-	if errors.Is(nvmespec.ErrInvalidField, errors.New("other")) {
+	if errors.Is(nvmespec.ErrInvalidField, io.EOF) {
 		t.Error("another error")
 	}
 }

@@ -363,3 +363,200 @@ func unmarshalFlags[T flags](f *T, b []byte, names []string) error {
 	*f = T(v)
 	return err
 }
+
+// MultiPath is CMIC, Identify Controller byte 76.
+type MultiPath uint8
+
+// The bits of MultiPath.
+const (
+	MultiPort       MultiPath = 1 << 0 // the subsystem has more than one port
+	MultiController MultiPath = 1 << 1 // the subsystem may hold two or more controllers
+	VirtualFunction MultiPath = 1 << 2 // this controller belongs to an SR-IOV function
+	ANAReporting    MultiPath = 1 << 3 // asymmetric namespace access is reported
+)
+
+func (MultiPath) names() []string {
+	return []string{"multi_port", "multi_controller", "virtual_function", "ana_reporting"}
+}
+
+// MarshalJSON lists the names of the bits set.
+func (f MultiPath) MarshalJSON() ([]byte, error) { return marshalFlags(uint32(f), f.names()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *MultiPath) UnmarshalJSON(b []byte) error { return unmarshalFlags(f, b, f.names()) }
+
+// AsyncEvents is OAES, Identify Controller bytes 95:92, and the same bits of the
+// Asynchronous Event Configuration feature (0Bh).
+type AsyncEvents uint32
+
+// The bits of AsyncEvents this project knows.
+const (
+	EventNamespaceAttributes AsyncEvents = 1 << 8
+	EventFirmwareActivation  AsyncEvents = 1 << 9
+	EventANAChange           AsyncEvents = 1 << 11
+	EventEnduranceAggregate  AsyncEvents = 1 << 14
+)
+
+func (AsyncEvents) names() []string {
+	return []string{0: "spare", 1: "temperature", 2: "reliability", 3: "read_only", 4: "backup_failed",
+		8: "namespace_attributes", 9: "firmware_activation", 11: "ana_change", 14: "endurance_group_aggregate", 31: ""}
+}
+
+// MarshalJSON lists the names of the bits set.
+func (f AsyncEvents) MarshalJSON() ([]byte, error) { return marshalFlags(uint32(f), f.names()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *AsyncEvents) UnmarshalJSON(b []byte) error { return unmarshalFlags(f, b, f.names()) }
+
+// Attributes is CTRATT, Identify Controller bytes 99:96.
+type Attributes uint32
+
+// The bits of Attributes this project knows.
+const (
+	AttrNVMSets              Attributes = 1 << 2
+	AttrEnduranceGroups      Attributes = 1 << 4
+	AttrNamespaceGranularity Attributes = 1 << 7
+	AttrUUIDList             Attributes = 1 << 9
+	AttrFixedCapacity        Attributes = 1 << 11
+	AttrVariableCapacity     Attributes = 1 << 12
+	AttrExtendedLBAFormats   Attributes = 1 << 15
+)
+
+func (Attributes) names() []string {
+	return []string{0: "host_id_128", 1: "non_operational_permissive", 2: "nvm_sets", 3: "read_recovery_levels",
+		4: "endurance_groups", 5: "predictable_latency", 6: "traffic_based_keep_alive", 7: "namespace_granularity",
+		8: "sq_associations", 9: "uuid_list", 10: "multi_domain", 11: "fixed_capacity", 12: "variable_capacity",
+		13: "delete_endurance_group", 14: "delete_nvm_set", 15: "extended_lba_formats", 19: "flexible_data_placement"}
+}
+
+// MarshalJSON lists the names of the bits set.
+func (f Attributes) MarshalJSON() ([]byte, error) { return marshalFlags(uint32(f), f.names()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *Attributes) UnmarshalJSON(b []byte) error { return unmarshalFlags(f, b, f.names()) }
+
+// OptionalAdmin is OACS, Identify Controller bytes 257:256: the optional admin
+// commands a controller has.
+type OptionalAdmin uint16
+
+// The bits of OptionalAdmin.
+const (
+	AdminSecurity            OptionalAdmin = 1 << 0
+	AdminFormat              OptionalAdmin = 1 << 1
+	AdminFirmware            OptionalAdmin = 1 << 2
+	AdminNamespaceManagement OptionalAdmin = 1 << 3
+	AdminSelfTest            OptionalAdmin = 1 << 4
+	AdminDirectives          OptionalAdmin = 1 << 5
+	AdminManagementInterface OptionalAdmin = 1 << 6
+	AdminVirtualization      OptionalAdmin = 1 << 7
+	AdminDoorbellBuffer      OptionalAdmin = 1 << 8
+	AdminGetLBAStatus        OptionalAdmin = 1 << 9
+)
+
+func (OptionalAdmin) names() []string {
+	return []string{"security", "format", "firmware", "namespace_management", "self_test", "directives",
+		"management_interface", "virtualization", "doorbell_buffer", "get_lba_status", "lockdown"}
+}
+
+// MarshalJSON lists the names of the bits set.
+func (f OptionalAdmin) MarshalJSON() ([]byte, error) { return marshalFlags(uint32(f), f.names()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *OptionalAdmin) UnmarshalJSON(b []byte) error { return unmarshalFlags(f, b, f.names()) }
+
+// LogAttributes is LPA, Identify Controller byte 261.
+type LogAttributes uint8
+
+// The bits of LogAttributes.
+const (
+	LogSMARTPerNamespace LogAttributes = 1 << 0
+	LogEffects           LogAttributes = 1 << 1 // commands supported and effects log
+	LogExtended          LogAttributes = 1 << 2 // Get Log Page takes an offset and 32-bit lengths
+	LogTelemetry         LogAttributes = 1 << 3
+	LogPersistentEvents  LogAttributes = 1 << 4
+	LogSupportedPages    LogAttributes = 1 << 5
+	LogTelemetryArea4    LogAttributes = 1 << 6
+)
+
+func (LogAttributes) names() []string {
+	return []string{"smart_per_namespace", "effects", "extended", "telemetry", "persistent_events",
+		"supported_pages", "telemetry_area_4"}
+}
+
+// MarshalJSON lists the names of the bits set.
+func (f LogAttributes) MarshalJSON() ([]byte, error) { return marshalFlags(uint32(f), f.names()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *LogAttributes) UnmarshalJSON(b []byte) error { return unmarshalFlags(f, b, f.names()) }
+
+// OptionalIO is ONCS, Identify Controller bytes 521:520.
+type OptionalIO uint16
+
+// The bits of OptionalIO.
+const (
+	IOCompare            OptionalIO = 1 << 0
+	IOWriteUncorrectable OptionalIO = 1 << 1
+	IODatasetManagement  OptionalIO = 1 << 2
+	IOWriteZeroes        OptionalIO = 1 << 3
+	IOSaveFeatures       OptionalIO = 1 << 4 // the Save and Select fields of features
+	IOReservations       OptionalIO = 1 << 5
+	IOTimestamp          OptionalIO = 1 << 6
+	IOVerify             OptionalIO = 1 << 7
+	IOCopy               OptionalIO = 1 << 8
+)
+
+func (OptionalIO) names() []string {
+	return []string{"compare", "write_uncorrectable", "dataset_management", "write_zeroes", "save_features",
+		"reservations", "timestamp", "verify", "copy"}
+}
+
+// MarshalJSON lists the names of the bits set.
+func (f OptionalIO) MarshalJSON() ([]byte, error) { return marshalFlags(uint32(f), f.names()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *OptionalIO) UnmarshalJSON(b []byte) error { return unmarshalFlags(f, b, f.names()) }
+
+// FormatAttributes is FNA, Identify Controller byte 524: how far a Format NVM
+// reaches.
+type FormatAttributes uint8
+
+// The bits of FormatAttributes.
+const (
+	FormatAllNamespaces FormatAttributes = 1 << 0 // a format changes every namespace
+	EraseAllNamespaces  FormatAttributes = 1 << 1 // a secure erase erases every namespace
+	FormatCryptoErase   FormatAttributes = 1 << 2 // cryptographic erase is supported
+	FormatNoBroadcast   FormatAttributes = 1 << 3 // NSID FFFFFFFFh is not accepted
+)
+
+func (FormatAttributes) names() []string {
+	return []string{"format_all_namespaces", "erase_all_namespaces", "crypto_erase", "no_broadcast"}
+}
+
+// MarshalJSON lists the names of the bits set.
+func (f FormatAttributes) MarshalJSON() ([]byte, error) { return marshalFlags(uint32(f), f.names()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *FormatAttributes) UnmarshalJSON(b []byte) error { return unmarshalFlags(f, b, f.names()) }
+
+// SanitizeCapabilities is SANICAP, Identify Controller bytes 331:328; bits 31:30
+// are NODMMAS.
+type SanitizeCapabilities uint32
+
+// The bits of SanitizeCapabilities.
+const (
+	SanitizeCrypto    SanitizeCapabilities = 1 << 0
+	SanitizeBlock     SanitizeCapabilities = 1 << 1
+	SanitizeOverwrite SanitizeCapabilities = 1 << 2
+)
+
+func (SanitizeCapabilities) names() []string {
+	return []string{0: "crypto_erase", 1: "block_erase", 2: "overwrite", 29: "no_deallocate_inhibited", 31: ""}
+}
+
+// MarshalJSON lists the names of the bits set.
+func (f SanitizeCapabilities) MarshalJSON() ([]byte, error) {
+	return marshalFlags(uint32(f), f.names())
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *SanitizeCapabilities) UnmarshalJSON(b []byte) error { return unmarshalFlags(f, b, f.names()) }

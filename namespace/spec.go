@@ -1,15 +1,14 @@
 package namespace
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 
 	"nvop/nvmeioctl"
 )
@@ -142,17 +141,9 @@ func ParseSpec(name string, text []byte) (Spec, error) {
 	if len(text) > specMaxBytes {
 		return Spec{}, r.at(scalar{}, fmt.Sprintf("the file has more than %d bytes", specMaxBytes))
 	}
-	var doc specDocument
-	decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
-	if err := decoder.Decode(&doc); err != nil {
-		if errors.Is(err, io.EOF) {
-			return Spec{}, r.at(scalar{}, "the file is empty")
-		}
-		return Spec{}, r.yamlError(err)
-	}
-	var more any
-	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return Spec{}, r.at(scalar{}, "the file holds more than one document")
+	doc, err := r.document(text)
+	if err != nil {
+		return Spec{}, err
 	}
 	spec, err := r.spec(doc)
 	if err != nil {
@@ -162,6 +153,61 @@ func ParseSpec(name string, text []byte) (Spec, error) {
 }
 
 type specReader struct{ file string }
+
+// document parses the text. The library has been seen to panic on hostile text
+// (a tag before a scalar where a list belongs), so what a spec does not need is
+// refused before decoding, and a panic becomes an error.
+func (r specReader) document(text []byte) (doc specDocument, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = r.at(scalar{}, fmt.Sprintf("the file cannot be parsed: %v", p))
+		}
+	}()
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return doc, r.yamlError(err)
+	}
+	var bodies []ast.Node
+	for _, d := range file.Docs {
+		if d.Body != nil {
+			bodies = append(bodies, d.Body)
+		}
+	}
+	switch {
+	case len(bodies) == 0:
+		return doc, r.at(scalar{}, "the file is empty")
+	case len(bodies) > 1:
+		return doc, r.at(scalar{}, "the file holds more than one document")
+	}
+	var plain plainYAML
+	ast.Walk(&plain, bodies[0])
+	if plain.found != nil {
+		return doc, r.yamlError(plain.found)
+	}
+	if err := yaml.NodeToValue(bodies[0], &doc, yaml.Strict()); err != nil {
+		return doc, r.yamlError(err)
+	}
+	return doc, nil
+}
+
+// plainYAML looks for what makes YAML more than a tree of plain values.
+type plainYAML struct{ found *SpecError }
+
+// Visit implements ast.Visitor.
+func (v *plainYAML) Visit(node ast.Node) ast.Visitor {
+	if v.found != nil {
+		return nil
+	}
+	switch node.(type) {
+	case *ast.TagNode, *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:
+		v.found = &SpecError{Reason: "tags, anchors, aliases and merges are not used in a spec"}
+		if token := node.GetToken(); token != nil && token.Position != nil {
+			v.found.Line, v.found.Column = token.Position.Line, token.Position.Column
+		}
+		return nil
+	}
+	return v
+}
 
 func (r specReader) at(s scalar, reason string) error {
 	return &SpecError{File: r.file, Line: s.line, Column: s.column, Reason: reason}

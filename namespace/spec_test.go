@@ -67,6 +67,8 @@ func TestParseSpec_errorsCarryTheirPlace(t *testing.T) {
 		{"version: 1\nnamespaces:\n  - size: [1]\n", "x:3:11", "a single value belongs here"},
 		{"version: 1\nnamespaces:\n  - idema: 6.4TiB\n", "x:3:12", "whole number of GB"},
 		{"version: 1\nnamespaces:\n  - size: 1TB\n    op_of: user\n", "x:4:12", "belongs to op"},
+		{"version: 1\nnamespaces: !000000 000000", "x:2:13", "tags, anchors"},
+		{"version: 1\nreplace: &a [1]\n", "x:2:10", "tags, anchors"},
 		{"version: [\n", "x:1:", ""},
 		{"", "x:", "empty"},
 		{"version: 1\n---\nversion: 1\n", "x:", "more than one document"},

@@ -22,7 +22,6 @@ import (
 	"strings"
 )
 
-
 // Errors of decoding, to test with errors.Is.
 var (
 	// ErrShort: fewer bytes than the structure has.
@@ -144,7 +143,6 @@ func allZero(b []byte) bool {
 	}
 	return true
 }
-
 
 // ErrUnknownKind: DecodeKind does not know the kind.
 var ErrUnknownKind = errors.New("unknown kind")

@@ -231,6 +231,32 @@ func TestHours(t *testing.T) {
 	}
 }
 
+// TestWornOut: a drive whose flash is used up says that it is read-only, and is.
+func TestWornOut(t *testing.T) {
+	d := newTestDrive(t, "client-1tb", func(p *Profile, _ *Options) { p.Flash.RatedCycles = 10 })
+	h := host{t, d}
+	size := h.namespace(1).SizeBytes().Lo
+	var status nvmespec.Status
+	for range 100 {
+		d.mu.Lock()
+		status = d.media.access(mediaWrite, 1, 0, size)
+		d.mu.Unlock()
+		if status != 0 {
+			break
+		}
+	}
+	if status.Code() != nvmespec.StatusReadOnlyRange {
+		t.Fatalf("100 passes over flash of 10 cycles: status %#x", uint16(status))
+	}
+	d.Clock().AdvanceTo(nvmeioctl.Instant(time.Hour))
+	s := h.smart()
+	if s.CriticalWarning&nvmespec.WarningReadOnly == 0 || s.UsedPercent < 50 {
+		t.Fatalf("worn out: %+v", s)
+	}
+	h.want(nvmeioctl.Command{IO: true, Opcode: 1, NSID: 1, CDW12: 7, Data: make([]byte, 4096)}, status)
+	h.want(nvmeioctl.Command{IO: true, Opcode: 2, NSID: 1, CDW12: 7, Data: make([]byte, 4096)}, 0)
+}
+
 // wornMedia is media with another wear.
 type wornMedia struct {
 	media

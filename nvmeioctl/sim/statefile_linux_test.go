@@ -360,6 +360,38 @@ func TestInUse(t *testing.T) {
 	open(t, path)
 }
 
+// TestOpenLeaksNothing: neither refused nor successful opens keep a file open.
+func TestOpenLeaksNothing(t *testing.T) {
+	path := newTestFile(t, "client-1tb", nil)
+	bad := filepath.Join(filepath.Dir(path), "bad")
+	if err := os.WriteFile(bad, []byte(stateMagic), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("no /proc: ", err)
+		}
+		return len(entries)
+	}
+	before := count()
+	for range 10 {
+		d := open(t, path)
+		(host{t, d}).want(setFeature(2, 1, true), 0)
+		for _, p := range []string{bad, path, bad + "none"} {
+			if _, err := Open(p); err == nil {
+				t.Fatalf("%s was opened", p)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := count(); after > before {
+		t.Fatalf("%d files are open, %d were", after, before)
+	}
+}
+
 // TestInUseByAnotherProcess: the lock is one between processes.
 func TestInUseByAnotherProcess(t *testing.T) {
 	path := newTestFile(t, "client-1tb", nil)

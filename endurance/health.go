@@ -66,12 +66,11 @@ func (a *AdminSampler) Sample(ctx context.Context) (run.Sample, error) {
 	}
 	s := plainSMART(&after)
 	s.Media = media
-	if !after.DataUnitsWritten.IsZero() {
-		s.Host = []run.HostCounter{{
-			Source: sourceSMART, UnitBytes: nvmespec.DataUnitBytes,
-			Before: plain(before.DataUnitsWritten), After: plain(after.DataUnitsWritten),
-		}}
-	}
+	// 0 may mean "nothing yet" or "not counted": which, the last sample tells.
+	s.Host = []run.HostCounter{{
+		Source: sourceSMART, UnitBytes: nvmespec.DataUnitBytes,
+		Before: plain(before.DataUnitsWritten), After: plain(after.DataUnitsWritten),
+	}}
 	s.Firmware = c.FirmwareRevision
 	s.Identity = c.SubsystemNQN + " " + c.SerialNumber
 	if f, ok := ns.Format(); ok {

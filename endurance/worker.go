@@ -377,11 +377,6 @@ func (w *worker) claim(s *slot) bool {
 // committed mark, the pass before is complete everywhere (or a block could be
 // in flight twice), and a sequential stream stays one stream.
 func (w *worker) allowed() bool {
-	if w.next >= w.high {
-		if w.high = w.track.high.Load(); w.next >= w.high {
-			return false
-		}
-	}
 	if w.pass > w.passOpen {
 		if w.outstanding != 0 || len(w.requests) != 0 {
 			return false
@@ -389,6 +384,13 @@ func (w *worker) allowed() bool {
 		w.lane.pass.Store(w.pass)
 		w.passOpen = w.track.slowest(func(l *lane) uint64 { return l.pass.Load() })
 		if w.pass > w.passOpen {
+			return false
+		}
+	}
+	// After the pass's end, which every worker has to have said it reached
+	// before any can go on and move the mark.
+	if w.next >= w.high {
+		if w.high = w.track.high.Load(); w.next >= w.high {
 			return false
 		}
 	}

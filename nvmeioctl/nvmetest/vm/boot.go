@@ -43,6 +43,13 @@ func (m *Machine) modules() []string {
 	return DefaultModules()
 }
 
+func (m *Machine) limit() time.Duration {
+	if m.Limit == 0 {
+		return 3 * time.Minute
+	}
+	return m.Limit
+}
+
 // Result is what came of one boot.
 type Result struct {
 	Report
@@ -66,11 +73,7 @@ func (k Kit) Boot(ctx context.Context, m Machine, dir string) (*Result, error) {
 	if len(m.Command) == 0 {
 		return nil, errors.New("vm: a machine needs a command")
 	}
-	limit := m.Limit
-	if limit == 0 {
-		limit = 3 * time.Minute
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, m.limit())
 	defer cancel()
 	initramfs := filepath.Join(dir, m.Name+".cpio")
 	if err := k.packInitramfs(ctx, &m, initramfs); err != nil {

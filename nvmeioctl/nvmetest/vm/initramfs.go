@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 )
 
 // archive writes a cpio archive in the "newc" format, the one the kernel unpacks
@@ -85,6 +86,7 @@ func writeInitramfs(ctx context.Context, w io.Writer, kit Kit, m *Machine) error
 	}
 	a.add("modules/order", modeFile, []byte(order.String()))
 	a.add("run", modeFile, []byte(m.script()))
+	a.add("limit", modeFile, fmt.Appendf(nil, "%d\n", int64((m.limit()+orphanGrace).Seconds())))
 	a.add("init", modeFile, []byte(initScript))
 	if err := a.close(); err != nil {
 		return fmt.Errorf("vm: initramfs: %w", err)
@@ -105,6 +107,8 @@ mount -t devtmpfs devtmpfs /dev
 stty -F /dev/ttyS1 raw -echo
 say() { echo "nvop-vm: $*" >/dev/ttyS1; }
 off() { sync; poweroff -f; sleep 60; }
+# The host ends a boot that takes too long; this is for a host that is gone.
+(sleep "$(cat /limit)"; echo o >/proc/sysrq-trigger) &
 while read -r m; do
 	insmod "/modules/$m.ko" || say "note insmod $m: exit code $?"
 done </modules/order
@@ -129,6 +133,9 @@ chroot /h /bin/sh /run/nvop-vm-run </dev/null
 say "exit $?"
 off
 `
+
+// orphanGrace is how much longer than the host's limit a guest lives by itself.
+const orphanGrace = 30 * time.Second
 
 // script is what runs in the guest, below the host's root.
 func (m *Machine) script() string {

@@ -1,6 +1,7 @@
 package endurance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -87,8 +88,8 @@ func TestSimulate_killedWithTheDriveInAFile(t *testing.T) {
 	const lapse = 28000
 	p, _ := sim.LookupProfile("pblaze7-7940-7.68tb")
 	job := soakJob(lapse, 700)
-	want := uint64(0)
-	for _, cut := range []int{0, 2, 4} {
+	want, history := uint64(0), []byte(nil)
+	for _, cut := range []int{0, 0, 2, 4} {
 		path := filepath.Join(t.TempDir(), "drive.nvop")
 		if err := sim.Create(path, p, sim.Options{Seed: 7, Start: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}); err != nil {
 			t.Fatal(err)
@@ -113,7 +114,11 @@ func TestSimulate_killedWithTheDriveInAFile(t *testing.T) {
 			if err != nil || m.commits < 5 {
 				t.Fatalf("%v after %d commits", err, m.commits)
 			}
-			want = v.Totals.WriteBytes
+			// L5: one seed, one history, byte for byte, drive included.
+			if history != nil && !bytes.Equal(history, m.log) {
+				t.Error("two runs on drives of one seed differ")
+			}
+			want, history = v.Totals.WriteBytes, m.log
 			continue
 		}
 		if !errors.Is(err, errCut) {

@@ -342,3 +342,123 @@ func TestPoll(t *testing.T) {
 		t.Errorf("%d readings in 100 s", n)
 	}
 }
+
+// quitter asks the run to end after so many commits, as Ctrl-C does.
+type quitter struct {
+	*memory
+	after int
+	quit  context.CancelFunc
+}
+
+func (q *quitter) Commit(ctx context.Context, b *run.Batch) error {
+	if q.memory.commits >= q.after {
+		q.quit()
+	}
+	return q.memory.Commit(ctx, b)
+}
+
+// Interrupted again and again, and resumed: nothing is written twice, and a
+// phase that lasts for a time lasts no longer.
+func TestSimulate_interruptedAndResumed(t *testing.T) {
+	w, m, clock := newWorld(), &memory{}, virtualClock()
+	job := testJob(run.PatternRandom, run.PatternReplacement)
+	job.TimeLapse, job.CapacityBytes = 10_000, 10_000*(4096*1000)
+	job.Phases[1].End = run.End{DurationNS: 100 * second1}
+	var resume *run.Checkpoint
+	sessions := 0
+	for ; sessions < 200; sessions++ {
+		ctx, cancel := context.WithCancel(context.Background())
+		q := &quitter{memory: m, after: m.commits + 3, quit: cancel}
+		cfg := Config{Job: job, Recorder: q, CheckpointOps: 60, Resume: resume}
+		cfg.Queues = func(int) (nvmeioctl.IOQueue, error) { return w.queue(cfg.Job.MaxDepth()), nil }
+		v, err := Simulate(ctx, cfg, clock)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.check(t)
+		if v.Totals.WriteBytes != w.bytes*10_000 {
+			t.Fatalf("session %d: %d bytes counted, %d received", sessions, v.Totals.WriteBytes, w.bytes)
+		}
+		if v.State == run.StateFinished {
+			break
+		}
+		if v.State != run.StateInterrupted || v.ExitCode != run.ExitInterrupted {
+			t.Fatalf("session %d: %s, exit %d", sessions, v.State, v.ExitCode)
+		}
+		cp := m.cp
+		resume = &cp
+	}
+	if sessions < 5 || len(m.cp.Results) != 2 {
+		t.Fatalf("%d sessions, %d phases", sessions, len(m.cp.Results))
+	}
+	if r := m.cp.Results[0]; r.Totals.WriteOps != 3000*10_000 {
+		t.Errorf("random passes: %+v", r.Totals)
+	}
+	// Each session ends with a drain, of up to 1 s of a calendar this fast.
+	if r := m.cp.Results[1]; r.ActiveNS < 100*second1 || r.ActiveNS > int64(102+2*sessions)*second1 {
+		t.Errorf("%d ns of 100 s in %d sessions", r.ActiveNS, sessions)
+	}
+}
+
+// A queue that does not do what it promises ends the run; nothing panics.
+func TestSimulate_brokenQueue(t *testing.T) {
+	for name, q := range map[string]nvmeioctl.IOQueue{
+		"completes what it was not given": &broken{tag: 99},
+		"takes less than it should":       &broken{takes: 1},
+		"cannot be reaped":                &broken{reapErr: errors.New("ring is gone")},
+		"cannot be submitted to":          &broken{submitErr: errors.New("ring is full")},
+	} {
+		m := &memory{}
+		job := testJob(run.PatternSequential)
+		job.Workers = 1
+		cfg := Config{Job: job, Recorder: m, Queues: func(int) (nvmeioctl.IOQueue, error) { return q, nil }}
+		v, err := Simulate(context.Background(), cfg, virtualClock())
+		if err == nil || v.ExitCode != run.ExitInterrupted || m.cp.State != run.StateInterrupted {
+			t.Errorf("%s: %v, exit %d, %s", name, err, v.ExitCode, m.cp.State)
+		}
+		m.check(t)
+	}
+	cfg := Config{Job: testJob(run.PatternSequential), Recorder: &memory{}, Queues: func(int) (nvmeioctl.IOQueue, error) { return nil, errCut }}
+	if _, err := Simulate(context.Background(), cfg, virtualClock()); !errors.Is(err, errCut) {
+		t.Errorf("a queue that cannot be opened: %v", err)
+	}
+	if _, err := Run(context.Background(), cfg); !errors.Is(err, errCut) {
+		t.Errorf("a queue that cannot be opened: %v", err)
+	}
+}
+
+type broken struct {
+	takes, given       int
+	tag                uint32
+	reapErr, submitErr error
+}
+
+func (q *broken) Depth() int         { return 8 }
+func (q *broken) DiscardsData() bool { return true }
+func (q *broken) Close() error       { return nil }
+
+func (q *broken) Submit(r []nvmeioctl.IORequest) (int, error) {
+	if q.takes != 0 {
+		return min(q.takes, len(r)), q.submitErr
+	}
+	if q.submitErr != nil {
+		return 0, q.submitErr
+	}
+	return len(r), nil
+}
+
+func (q *broken) Reap(res []nvmeioctl.IOResult, until nvmeioctl.Instant) (int, error) {
+	if q.reapErr != nil {
+		return 0, q.reapErr
+	}
+	if q.given++; q.given > 8 {
+		return 0, nil
+	}
+	tag := uint32(q.given - 1)
+	if q.tag != 0 {
+		tag = q.tag
+	}
+	res[0] = nvmeioctl.IOResult{Tag: tag, Done: until}
+	return 1, nil
+}

@@ -113,8 +113,6 @@ type world struct {
 	busy      int64
 	// fail gives the status of the n-th operation.
 	fail func(n uint64) (nvmespec.Status, error)
-	// limit is checked on each submission: nothing above it may arrive.
-	allowed func(position uint64) bool
 	opened  int
 }
 

@@ -88,7 +88,8 @@ func Run(ctx context.Context, cfg Config) (run.Verdict, error) {
 	}
 	m := &machine{session: s, clock: cfg.Clock, tallies: make(chan *tally, talliesPerWorker*int(cfg.Job.Workers))}
 	if err := m.open(); err != nil {
-		m.shut()
+		m.dismiss()
+		m.running.Wait()
 		return s.abandon(err)
 	}
 	m.health = newHealthReader(ctx, cfg.Sampler)
@@ -102,8 +103,9 @@ func Run(ctx context.Context, cfg Config) (run.Verdict, error) {
 	m.run(ctx)
 	v, err := s.finish(0)
 	m.health.stop()
+	m.dismiss()
 	if !m.lostThread {
-		m.shut()
+		m.running.Wait()
 	}
 	return v, err
 }
@@ -124,12 +126,11 @@ func (m *machine) open() error {
 	return errors.Join(errs...)
 }
 
-// shut ends the threads and waits for them.
-func (m *machine) shut() {
+// dismiss lets the threads end once they have nothing left to do.
+func (m *machine) dismiss() {
 	for _, t := range m.threads {
 		close(t.assign)
 	}
-	m.running.Wait()
 }
 
 // work is a thread's life: it opens the queue, on the thread that will use it,
@@ -229,8 +230,8 @@ func (m *machine) run(ctx context.Context) {
 			}
 		}
 		resumed := m.midPhase && i == m.firstPhase
-		if !resumed && m.stages[i].Pattern == run.PatternNone {
-			m.ledger.beginPhase(m.stages[i], m.ledger.cp.NextSecond, false)
+		if m.stages[i].Pattern == run.PatternNone {
+			m.ledger.beginPhase(m.stages[i], m.ledger.cp.NextSecond, resumed)
 			m.ledger.endPhase()
 			continue
 		}

@@ -276,3 +276,40 @@ func TestRun_slowHealthDelaysNothing(t *testing.T) {
 		}
 	}
 }
+
+// The journal is cut while the threads work: what is resumed ends with the
+// totals of an uninterrupted run, and blocks are written again only within the
+// reserved window.
+func TestRun_resumesAfterACut(t *testing.T) {
+	t.Parallel()
+	for cut := 1; cut <= 2; cut++ {
+		d, m := newDisk(), &memory{cutAfter: cut}
+		job := realJob()
+		job.Phases[0].End = run.End{Passes: 2}
+		_, err := Run(context.Background(), Config{Job: job, Recorder: m, Queues: d.queue(4), Clock: d.clock})
+		if !errors.Is(err, errCut) {
+			t.Fatalf("cut %d: %v", cut, err)
+		}
+		m.check(t)
+		cp := m.cp
+		m.cutAfter = 0
+		v, err := Run(context.Background(), Config{Job: job, Recorder: m, Queues: d.queue(4), Clock: d.clock, Resume: &cp})
+		if err != nil {
+			t.Fatalf("cut %d: %v", cut, err)
+		}
+		m.check(t)
+		if v.Totals.WriteOps != 4000 || len(d.written) != 2000 {
+			t.Errorf("cut %d: %+v, %d blocks", cut, v.Totals, len(d.written))
+		}
+		extra := uint64(0)
+		for offset, n := range d.written {
+			if n < 2 {
+				t.Fatalf("cut %d: offset %d was written %d times", cut, offset, n)
+			}
+			extra += uint64(n - 2)
+		}
+		if extra > m.gaps[0].UncountedOpsMax || m.gaps[0].Reason != "resumed after a crash" {
+			t.Errorf("cut %d: %d written again, gap %+v", cut, extra, m.gaps[0])
+		}
+	}
+}

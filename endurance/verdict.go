@@ -227,10 +227,14 @@ func (l *ledger) workloadWAF() run.WAF {
 	if len(l.samples) == 0 {
 		return run.WAF{Reason: "not told: no samples"}
 	}
-	now := l.job.Phases[l.cp.Phase]
-	from := l.cp.PhaseFirstSecond
+	at := int(l.cp.Phase)
+	for at > 0 && l.job.Phases[at].Pattern == run.PatternNone {
+		at--
+	}
+	now := l.job.Phases[at]
+	from := l.firstSecondOf(at)
 	unfilled := true
-	for i := int(l.cp.Phase) - 1; i >= 0; i-- {
+	for i := at - 1; i >= 0; i-- {
 		p := l.job.Phases[i]
 		same := p.Pattern == now.Pattern && p.ReadPercent == now.ReadPercent && p.BlockBytes == now.BlockBytes
 		if same && from == l.firstSecondOf(i+1) {
@@ -318,6 +322,9 @@ func (l *ledger) fail(v *run.Verdict) {
 				v.Deltas.ThermalTransitions, v.Deltas.ThermalSeconds, v.Deltas.WarningTempMinutes))
 		}
 	}
+	if text := l.miscounted(); text != "" {
+		v.Notes = append(v.Notes, text)
+	}
 	for _, p := range v.Phases {
 		if d := p.LittlePermille - 1000; p.LittlePermille != 0 && (d > 30 || d < -30) {
 			v.Notes = append(v.Notes, fmt.Sprintf("phase %d: rate times latency is %.1f %% of the operations in flight; Little's law allows 3 %% off, so the host kept the drive waiting",
@@ -327,6 +334,24 @@ func (l *ledger) fail(v *run.Verdict) {
 			v.Notes = append(v.Notes, fmt.Sprintf("phase %d: %d latencies beyond the histogram's 73 minutes", p.Phase, p.Read.Overflow+p.Write.Overflow))
 		}
 	}
+}
+
+// miscounted says that the drive's own counter of host writes does not confirm
+// what the engine wrote: a conditioning that only read has been seen.
+func (l *ledger) miscounted() string {
+	a, b := l.cp.First, l.latest
+	if a == nil || b == nil || len(a.Host) == 0 || len(b.Host) == 0 || b.Host[0].After.IsZero() ||
+		epochBreak([]run.Sample{*a, *b}) != "" {
+		return ""
+	}
+	units := b.Host[0].After.Sub(a.Host[0].Before)
+	hi, counted := bits.Mul64(units.Lo, b.Host[0].UnitBytes)
+	wrote := b.EngineWriteBytes - a.EngineWriteBytes
+	// One unit of rounding at each end.
+	if hi != 0 || units.Hi != 0 || counted+2*b.Host[0].UnitBytes >= wrote/100*99 {
+		return ""
+	}
+	return fmt.Sprintf("the drive counted %d bytes written by the host (%s), the run wrote %d", counted, b.Host[0].Source, wrote)
 }
 
 // deltas are what changed between two samples. Counters that stepped back are

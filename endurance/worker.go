@@ -281,8 +281,9 @@ func (w *worker) step(until nvmeioctl.Instant) standing {
 	}
 	if err != nil {
 		w.fail(fmt.Errorf("worker %d: reap: %w", w.id, err))
-		// Nothing says that what is outstanding will ever come back.
-		w.outstanding = 0
+		// Nothing says that what is outstanding will ever come back, nor that the
+		// kernel is done with the buffers: they stay mapped.
+		w.outstanding, w.mapping = 0, nil
 	}
 	return working
 }

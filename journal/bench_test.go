@@ -46,3 +46,67 @@ func processorTime(tb testing.TB) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// monthBytes is what a run of 30 days comes to: a day of seconds, and 30 days
+// of minutes, histograms and samples.
+func monthBytes(secondBytes, dayBytes float64) float64 {
+	return secondsKept*secondBytes + 30*dayBytes
+}
+
+// TestSize_driveMonth measures the file at two ages of a run that keeps its
+// seconds for a short time, tells from that what a second and what a day of
+// minutes cost, and extrapolates. Every sample is an edge, the worst case, and
+// reads and writes have wide latency histograms. BenchmarkDriveMonth does the
+// same with three whole days.
+func TestSize_driveMonth(t *testing.T) {
+	const keep, until = 3600, 3 * 3600
+	j := openTest(t)
+	j.keepSeconds = keep
+	r := beginTest(t, j, 1)
+	s := newSynth(1)
+	s.fill()
+	size := func(at int64) float64 {
+		s.commitAll(t, r, 600, at)
+		if err := j.shrink(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		return float64(fileSize(j.Path()))
+	}
+	empty := size(0)
+	young, old := size(keep), size(until)
+	day := (old - young) / (until - keep) * secondsKept
+	second := (young - empty - day*keep/secondsKept) / keep
+	month := monthBytes(second, day)
+	t.Logf("%.0f bytes a second, %.2f MB a day of minutes: %.0f MB a month", second, day/1e6, month/1e6)
+	if month > 300e6 {
+		t.Errorf("a drive-month takes %.0f MB, more than 300", month/1e6)
+	}
+	if second < 40 || second > 400 || day < 1e6 {
+		t.Errorf("%.0f bytes a second and %.0f a day are not plausible: the measurement is wrong", second, day)
+	}
+	if v, err := j.Verify(context.Background()); err != nil || !v.OK() {
+		t.Errorf("%v, %v", v.Problems, err)
+	}
+}
+
+// BenchmarkDriveMonth records three days, thinned as in use, and extrapolates
+// the last day to a month.
+func BenchmarkDriveMonth(b *testing.B) {
+	for b.Loop() {
+		j := openTest(b)
+		r := beginTest(b, j, 1)
+		s := newSynth(1)
+		s.fill()
+		var sizes [4]float64
+		for day := range sizes {
+			s.commitAll(b, r, 600, int64(day)*secondsKept)
+			if err := j.shrink(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+			sizes[day] = float64(fileSize(j.Path()))
+		}
+		b.ReportMetric(sizes[1]/1e6, "MB-1st-day")
+		b.ReportMetric((sizes[3]-sizes[2])/1e6, "MB/day")
+		b.ReportMetric((sizes[3]+27*(sizes[3]-sizes[2]))/1e6, "MB/month")
+	}
+}

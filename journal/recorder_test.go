@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"path/filepath"
@@ -191,7 +192,12 @@ func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 		size := rapid.Int64Range(300, 7000).Draw(t, "batch")
 		start := rapid.Int64Range(0, 3000).Draw(t, "start")
 		s.cp.NextSecond, s.openFrom = start, start
+		type minuteKey struct {
+			minute, phase int64
+			write         bool
+		}
 		want := map[minuteKey]*stats.Histogram{}
+		whole := map[minuteKey]*stats.Histogram{} // of a phase
 		sums := map[[2]int64]run.Counts{}
 		for s.cp.NextSecond < start+6000 {
 			b := s.batch(min(size, max(phaseAt, 1)))
@@ -207,11 +213,13 @@ func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				k := minuteKey{hg.Second / 60, int64(hg.Phase), hg.Write}
-				if want[k] == nil {
-					want[k] = stats.NewHistogram()
+				for k, m := range map[minuteKey]map[minuteKey]*stats.Histogram{
+					{hg.Second / 60, int64(hg.Phase), hg.Write}: want, {-1, int64(hg.Phase), hg.Write}: whole} {
+					if m[k] == nil {
+						m[k] = stats.NewHistogram()
+					}
+					m[k].Merge(d)
 				}
-				want[k].Merge(d)
 			}
 			for _, row := range b.Rows {
 				k := [2]int64{row.Second / 60, int64(row.Phase)}
@@ -228,7 +236,7 @@ func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 		if err := j.EachRow(ctx, r.ID(), func(row Row) error {
 			total.Add(row.Counts)
 			total.Rows += uint64(row.Seconds)
-			if row.Second >= (s.cp.NextSecond-j.keepSeconds)/60*60 {
+			if row.Second >= (s.cp.NextSecond-j.keepSeconds)/600*600 {
 				if row.Seconds != 1 {
 					t.Errorf("second %d is thinned too early", row.Second)
 				}
@@ -251,6 +259,28 @@ func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 			return nil
 		}); err != nil {
 			t.Fatal(err)
+		}
+		for k, h := range whole {
+			for i := range s.cp.Open {
+				if o := &s.cp.Open[i]; int64(o.Phase) == k.phase && o.Write == k.write {
+					d, err := stats.DecodeHistogram(o.Encoded)
+					if err != nil {
+						t.Fatal(err)
+					}
+					h.Merge(d)
+				}
+			}
+			got, err := j.PhaseHistogram(ctx, r.ID(), uint32(k.phase), k.write)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, _ := h.AppendBinary(nil)
+			if b, _ := got.AppendBinary(nil); !bytes.Equal(a, b) {
+				t.Errorf("phase %d: the histograms do not merge to what was recorded", k.phase)
+			}
+		}
+		if v, err := j.Verify(ctx); err != nil || !v.OK() {
+			t.Errorf("%v, %v", v.Problems, err)
 		}
 		if total != s.cp.Totals || minutes < 60 {
 			t.Errorf("rows sum to %+v, recorded %+v; %d minutes", total, s.cp.Totals, minutes)

@@ -211,55 +211,39 @@ func eachRunRow(ctx context.Context, q querier, number int64, f func(Row) error)
 	if err != nil {
 		return err
 	}
-	// A day of minutes at a time, so that a long run needs little memory.
-	for from := int64(0); from < s.thinnedTo; from += secondsKept {
-		if err := eachMinute(ctx, q, number, from, min(from+secondsKept, s.thinnedTo), f); err != nil {
-			return err
-		}
+	if err := eachMinute(ctx, q, number, s.thinnedTo, f); err != nil {
+		return err
 	}
 	return eachSecond(ctx, q, number, f)
 }
 
-func eachMinute(ctx context.Context, q querier, number, from, to int64, f func(Row) error) error {
-	latencies, err := minuteLatencies(ctx, q, number, from, to)
-	if err != nil {
-		return err
-	}
-	rows, err := q.QueryContext(ctx, `SELECT `+strings.Join(minuteColumns()[1:], ", ")+` FROM minutes
-		WHERE run_id = ? AND minute >= ? AND minute < ? ORDER BY minute, first_second`,
-		number, from/thinSeconds, to/thinSeconds)
+// storedMinuteColumns are minuteColumns with what thinning adds.
+func storedMinuteColumns() string {
+	return `first_second, seconds, at_unix_ns, mono_ns, phase, active_ns, read_ops, write_ops, read_bytes, write_bytes,
+		read_errors, write_errors, read_measured_ops, read_mean_ns, read_p99_ns, read_p999_ns, read_max_ns,
+		write_measured_ops, write_mean_ns, write_p99_ns, write_p999_ns, write_max_ns, in_flight, temperature_celsius, flags`
+}
+
+func eachMinute(ctx context.Context, q querier, number, to int64, f func(Row) error) error {
+	return eachStoredRow(ctx, q, f, `SELECT `+storedMinuteColumns()+` FROM minutes
+		WHERE run_id = ? AND minute < ? ORDER BY minute, first_second`, number, to/thinSeconds)
+}
+
+func eachSecond(ctx context.Context, q querier, number int64, f func(Row) error) error {
+	return eachStoredRow(ctx, q, f, `SELECT second, 1, `+strings.Join(rowColumns()[2:], ", ")+` FROM rows
+		WHERE run_id = ? ORDER BY second`, number)
+}
+
+func eachStoredRow(ctx context.Context, q querier, f func(Row) error, query string, args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
 	return eachRow(rows, func() error {
 		var r Row
-		var minute int64
-		var read, write sql.NullInt64
-		var temperature sql.NullInt32
-		if err := rows.Scan(&minute, &r.Phase, &r.Second, &r.Seconds, &r.WallUnixNS, &r.MonoNS, &r.ActiveNS,
-			&r.ReadOps, &r.WriteOps, &r.ReadBytes, &r.WriteBytes, &r.ReadErrors, &r.WriteErrors,
-			&r.Read.Operations, &read, &r.Write.Operations, &write, &r.InFlight, &temperature, &r.Flags); err != nil {
-			return err
-		}
-		r.TemperatureCelsius, r.TemperatureAvailable = temperature.Int32, temperature.Valid
-		r.Read.MaxNS, r.Write.MaxNS = orNotAvailable(read), orNotAvailable(write)
-		latencies[minuteKey{minute, int64(r.Phase), false}].complete(&r.Read)
-		latencies[minuteKey{minute, int64(r.Phase), true}].complete(&r.Write)
-		return f(r)
-	})
-}
-
-func eachSecond(ctx context.Context, q querier, number int64, f func(Row) error) error {
-	rows, err := q.QueryContext(ctx, `SELECT `+strings.Join(rowColumns()[1:], ", ")+` FROM rows
-		WHERE run_id = ? ORDER BY second`, number)
-	if err != nil {
-		return err
-	}
-	return eachRow(rows, func() error {
-		r := Row{Seconds: 1}
 		var temperature sql.NullInt32
 		var read, write [4]sql.NullInt64
-		if err := rows.Scan(&r.Second, &r.WallUnixNS, &r.MonoNS, &r.Phase, &r.ActiveNS,
+		if err := rows.Scan(&r.Second, &r.Seconds, &r.WallUnixNS, &r.MonoNS, &r.Phase, &r.ActiveNS,
 			&r.ReadOps, &r.WriteOps, &r.ReadBytes, &r.WriteBytes, &r.ReadErrors, &r.WriteErrors,
 			&r.Read.Operations, &read[0], &read[1], &read[2], &read[3],
 			&r.Write.Operations, &write[0], &write[1], &write[2], &write[3],

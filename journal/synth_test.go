@@ -18,6 +18,9 @@ type synth struct {
 	cp  run.Checkpoint
 	// lean leaves most of the latency histogram out, to be fast.
 	lean bool
+	// pool are seconds of latencies to draw from, which is as wide as making
+	// each anew and faster; nil makes each anew.
+	pool []*stats.Histogram
 	// sampleEvery is the interval of samples in seconds; 0 means none.
 	sampleEvery int64
 	// mediaEvery is how often the media counter moves, in seconds.
@@ -50,11 +53,28 @@ func synthHeader(seed uint64) run.Header {
 	}
 }
 
-func (s *synth) latency(h *stats.Histogram, n int) run.Latency {
-	second := stats.NewHistogram()
+// latencies spread over two decades and more, as a busy drive's do.
+func (s *synth) latencies(n int) *stats.Histogram {
+	h := stats.NewHistogram()
 	for range n {
-		// Log-uniform over two decades, as a busy drive's are.
-		second.Record(int64(20_000 * (1 + s.rng.ExpFloat64()*s.rng.ExpFloat64()*20)))
+		h.Record(int64(20_000 * (1 + s.rng.ExpFloat64()*s.rng.ExpFloat64()*20)))
+	}
+	return h
+}
+
+// fill makes the latencies of each second those of 20,000 operations.
+func (s *synth) fill() {
+	for range 64 {
+		s.pool = append(s.pool, s.latencies(20_000))
+	}
+}
+
+func (s *synth) latency(h *stats.Histogram, n int) run.Latency {
+	var second *stats.Histogram
+	if s.pool != nil {
+		second = s.pool[s.rng.IntN(len(s.pool))]
+	} else {
+		second = s.latencies(n)
 	}
 	h.Merge(second)
 	l := run.Latency{Operations: second.Count(), MeanNS: -1, P99NS: -1, P999NS: -1, MaxNS: -1}

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 
@@ -16,9 +15,9 @@ const (
 	secondsKept = 24 * 60 * 60
 	// thinSeconds is the span of a thinned row.
 	thinSeconds = 60
-	// sampleSeconds is how far apart samples are that are kept for no reason
-	// of their own.
-	sampleSeconds = 600
+	// coarseSeconds is the span of a thinned histogram, and how far apart
+	// samples are that are kept for no reason of their own.
+	coarseSeconds = 600
 	// thinAtOnce bounds the seconds thinned in one commit beyond as many as
 	// it brings, so that a run resumed after a long gap has no slow commit.
 	thinAtOnce = 7200
@@ -44,7 +43,7 @@ func keepReasons(prev, s *run.Sample) (why, before int) {
 	if prev == nil || prev.Failure != "" || s.Failure != "" {
 		return keptHealth, 0
 	}
-	if prev.Second/sampleSeconds != s.Second/sampleSeconds {
+	if prev.Second/coarseSeconds != s.Second/coarseSeconds {
 		why |= keptRegular
 	}
 	if !slices.Equal(prev.Media, s.Media) {
@@ -170,16 +169,20 @@ func (c *commit) minutes(ctx context.Context, bind *binder, rows []run.Row) erro
 	})
 }
 
-// thin drops the rows older than a day, whose minutes stay, and samples that
-// are kept for no reason, in the same transaction as the commit. Sums, maxima
-// and flags of a minute are exact; its means and percentiles are those of the
-// merged histograms. Events, counter edges and steps are never thinned.
+// thin drops the rows older than a day, whose minutes stay, merges histograms
+// older than that to ten minutes, and drops samples that are kept for no
+// reason, in the same transaction as the commit. Sums, maxima and flags of a
+// minute are exact; its means and percentiles are those of the histograms
+// within it. Events, counter edges and steps are never thinned.
 func (c *commit) thin(ctx context.Context, next int64, brought int) error {
 	from := c.state.thinnedTo
 	to := min(next-c.keepSeconds, from+int64(brought)+thinAtOnce)
-	to -= to % thinSeconds
+	to -= to % coarseSeconds
 	if to <= from {
 		return nil
+	}
+	if err := c.coarsen(ctx, from, to); err != nil {
+		return err
 	}
 	for _, statement := range []string{
 		`DELETE FROM rows WHERE run_id = ? AND second >= ? AND second < ?`,
@@ -193,71 +196,123 @@ func (c *commit) thin(ctx context.Context, next int64, brought int) error {
 	return nil
 }
 
-// minuteKey is a minute of one phase and direction.
-type minuteKey struct {
-	minute, phase int64
-	write         bool
+// coarsen takes from the histograms that begin in [from, to) what the minutes
+// there need, and merges them.
+func (c *commit) coarsen(ctx context.Context, from, to int64) error {
+	rows, err := c.tx.QueryContext(ctx, `SELECT second, phase, is_write, seconds, encoded FROM histograms
+		WHERE run_id = ? AND second >= ? AND second < ? ORDER BY second / ?, phase, is_write, second`,
+		c.run, from, to, coarseSeconds)
+	if err != nil {
+		return err
+	}
+	m := newMerger()
+	if err := eachRow(rows, func() error {
+		var h run.Histogram
+		if err := rows.Scan(&h.Second, &h.Phase, &h.Write, &h.Seconds, &h.Encoded); err != nil {
+			return err
+		}
+		return m.add(&h)
+	}); err != nil {
+		return err
+	}
+	if err := m.flush(); err != nil {
+		return err
+	}
+	for _, l := range m.minutes {
+		d := direction(l.write)
+		st, err := c.prepared(ctx, fmt.Sprintf(`UPDATE minutes SET %[1]s_mean_ns = ?, %[1]s_p99_ns = ?, %[1]s_p999_ns = ?
+			WHERE run_id = ? AND minute = ? AND phase = ? AND %[1]s_measured_ops = ?`, d))
+		if err != nil {
+			return err
+		}
+		if _, err := st.ExecContext(ctx, l.mean, l.p99, l.p999, c.run, l.minute, l.phase, l.count); err != nil {
+			return err
+		}
+	}
+	if _, err := c.tx.ExecContext(ctx, `DELETE FROM histograms WHERE run_id = ? AND second >= ? AND second < ?`,
+		c.run, from, to); err != nil {
+		return err
+	}
+	return c.histograms(ctx, m.merged)
 }
 
 // minuteLatency is what the histograms of a minute say.
 type minuteLatency struct {
-	count           uint64
-	mean, p99, p999 int64
+	minute, phase   int64
+	write           bool
+	count           int64
+	mean, p99, p999 any // NULL when it cannot be told
 }
 
-// complete fills in mean and percentiles, if the histograms hold exactly the
-// operations that the rows measured.
-func (l minuteLatency) complete(to *run.Latency) {
-	to.MeanNS, to.P99NS, to.P999NS = run.NotAvailable, run.NotAvailable, run.NotAvailable
-	if l.count != 0 && l.count == to.Operations {
-		to.MeanNS, to.P99NS, to.P999NS = l.mean, l.p99, l.p999
-	}
+// merger merges histograms that come in order of ten minutes, phase, direction
+// and time.
+type merger struct {
+	minutes []minuteLatency
+	merged  []run.Histogram
+	// fine and coarse are the minute and the ten minutes under way.
+	fine, coarse *stats.Histogram
+	span         run.Histogram // of coarse, without the encoded form
+	minute       int64
 }
 
-// minuteLatencies merges the histograms that lie within each minute from
-// second from up to second to.
-func minuteLatencies(ctx context.Context, q querier, number, from, to int64) (map[minuteKey]minuteLatency, error) {
-	rows, err := q.QueryContext(ctx, `SELECT second / ?4, phase, is_write, encoded FROM histograms
-		WHERE run_id = ?1 AND second >= ?2 AND second < ?3 AND second / ?4 = (second + max(seconds, 1) - 1) / ?4
-		ORDER BY second / ?4, phase, is_write`, number, from, to, thinSeconds)
+func newMerger() *merger {
+	return &merger{fine: stats.NewHistogram(), coarse: stats.NewHistogram()}
+}
+
+func (m *merger) add(h *run.Histogram) error {
+	d, err := stats.DecodeHistogram(h.Encoded)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("histogram of phase %d, second %d: %w", h.Phase, h.Second, err)
 	}
-	out := map[minuteKey]minuteLatency{}
-	var current minuteKey
-	merged := stats.NewHistogram()
-	flush := func() {
-		if merged.Count() == 0 {
-			return
-		}
-		out[current] = minuteLatency{count: merged.Count(), mean: known(merged.Mean()),
-			p99: known(merged.Percentile(990_000)), p999: known(merged.Percentile(999_000))}
-		merged.Reset()
-	}
-	err = eachRow(rows, func() error {
-		var k minuteKey
-		var encoded sql.RawBytes
-		if err := rows.Scan(&k.minute, &k.phase, &k.write, &encoded); err != nil {
+	s := &m.span
+	if s.Phase != h.Phase || s.Write != h.Write || s.Second/coarseSeconds != h.Second/coarseSeconds {
+		if err := m.flush(); err != nil {
 			return err
 		}
-		if k != current {
-			flush()
-			current = k
-		}
-		h, err := stats.DecodeHistogram(encoded)
-		if err != nil {
-			return err
-		}
-		merged.Merge(h)
-		return nil
-	})
-	flush()
-	return out, err
+	}
+	last := h.Second + max(h.Seconds, 1) - 1
+	if m.minute != h.Second/thinSeconds {
+		m.flushMinute()
+	}
+	if m.coarse.Count() == 0 {
+		*s = run.Histogram{Phase: h.Phase, Write: h.Write, Second: h.Second}
+	}
+	s.Seconds = h.Second + h.Seconds - s.Second
+	m.coarse.Merge(d)
+	// A histogram that reaches into the next minute tells of neither alone.
+	if m.minute = h.Second / thinSeconds; last/thinSeconds == m.minute {
+		m.fine.Merge(d)
+	}
+	return nil
 }
 
-func known(ns int64, ok bool) int64 {
+func (m *merger) flushMinute() {
+	if m.fine.Count() == 0 {
+		return
+	}
+	m.minutes = append(m.minutes, minuteLatency{minute: m.minute, phase: int64(m.span.Phase), write: m.span.Write,
+		count: int64(m.fine.Count()), mean: known(m.fine.Mean()), p99: known(m.fine.Percentile(990_000)),
+		p999: known(m.fine.Percentile(999_000))})
+	m.fine.Reset()
+}
+
+func (m *merger) flush() error {
+	m.flushMinute()
+	if m.coarse.Count() == 0 {
+		return nil
+	}
+	var err error
+	if m.span.Encoded, err = m.coarse.AppendBinary(nil); err != nil {
+		return err
+	}
+	m.merged = append(m.merged, m.span)
+	m.coarse.Reset()
+	return nil
+}
+
+func known(ns int64, ok bool) any {
 	if !ok {
-		return run.NotAvailable
+		return nil
 	}
 	return ns
 }

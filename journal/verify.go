@@ -385,9 +385,13 @@ func (c *runCheck) minutes(ctx context.Context) error {
 
 // histograms: together, with the span still open, they hold what the rows measured.
 func (c *runCheck) histograms(ctx context.Context) error {
-	counted := map[minuteKey]uint64{}
+	type key struct {
+		phase int64
+		write bool
+	}
+	counted := map[key]uint64{}
 	add := func(h *run.Histogram, d *stats.Histogram) error {
-		counted[minuteKey{phase: int64(h.Phase), write: h.Write}] += d.Count()
+		counted[key{int64(h.Phase), h.Write}] += d.Count()
 		return nil
 	}
 	if err := eachHistogram(ctx, c.q, c.number, add); err != nil {
@@ -416,7 +420,7 @@ func (c *runCheck) histograms(ctx context.Context) error {
 			return err
 		}
 		for w, want := range measured {
-			if got := counted[minuteKey{phase: phase, write: w == 1}]; got != want {
+			if got := counted[key{phase, w == 1}]; got != want {
 				c.v.add(c.where, "phase %d: its histograms hold %d latencies of %ss, its rows measured %d", phase, got, direction(w == 1), want)
 			}
 		}

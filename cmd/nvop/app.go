@@ -63,7 +63,8 @@ type grammar struct {
 	Resume   resumeCmd   `cmd:"" help:"Carry on an interrupted change." group:"shape"`
 	Rollback rollbackCmd `cmd:"" help:"Undo an interrupted change." group:"shape"`
 
-	Soak soakCmd `cmd:"" help:"Soak a drive: write for hours or months, and record what it does." group:"wear"`
+	Soak       soakCmd    `cmd:"" help:"Soak a drive: write for hours or months, and record what it does." group:"wear"`
+	JournalCmd journalCmd `cmd:"" name:"journal" help:"What was done to drives and what they did." group:"wear"`
 
 	Demo    demoCmd    `cmd:"" help:"Soak, resize and soak a simulated drive: a petabyte in under a minute." group:"other"`
 	Sim     simCmd     `cmd:"" help:"Simulated drives." group:"other"`

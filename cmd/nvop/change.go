@@ -12,6 +12,7 @@ import (
 	"nvop/namespace"
 	"nvop/namespace/txn"
 	"nvop/nvmeioctl/inuse"
+	"nvop/nvmeioctl/layer"
 )
 
 // changeFlags are those of every command that changes a drive.
@@ -142,7 +143,12 @@ func (a *app) change(ctx context.Context, address string, f changeFlags, plan pl
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	a.traced(d, f.Trace)
+	if err := a.dress(d, f.traceFlag); err != nil {
+		return err
+	}
+	if f.DryRun {
+		d.dev = layer.DryRun(d.dev) // even a mistake in planning sends nothing
+	}
 	inv, err := d.inventory(ctx)
 	if err != nil {
 		return err

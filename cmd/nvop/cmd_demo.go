@@ -19,8 +19,8 @@ import (
 // The demo's drive and workload.
 const (
 	demoProfile = "pblaze7-7940-7.68tb"
-	// demoTimeLapse makes a petabyte of 4 KiB writes about 120 million operations.
-	demoTimeLapse = 2048
+	// demoTimeLapse makes a petabyte of 4 KiB writes about 60 million operations.
+	demoTimeLapse = 4096
 	// demoHalfBytes is what each of the two soaks writes at least.
 	demoHalfBytes = 500_000_000_000_000
 	// demoFill and demoWarmUp are drive writes before anything is measured: the
@@ -104,7 +104,7 @@ func (c demoCmd) Run(ctx context.Context, a *app) error {
 	}
 	r := demoResult{Schema: "nvop.demo/1", TimeLapse: demoTimeLapse, Journal: d.journal, Drive: d.drive}
 	var created simCreateResult
-	if err := d.nvop(ctx, &created, "sim", "create", strings.TrimPrefix(d.drive, "sim:"), "--profile", demoProfile, "--seed", strconv.FormatUint(c.Seed, 10)); err != nil {
+	if err := d.nvop(ctx, &created, "sim", "create", strings.TrimPrefix(d.drive, "sim:"), "--profile", demoProfile, "--seed", strconv.FormatUint(c.Seed, 10), "--scale", strconv.Itoa(demoTimeLapse)); err != nil {
 		return err
 	}
 	if r.Before, err = d.soak(ctx, c.Seed, created.Serial, "before", &r.HostBytes); err != nil {

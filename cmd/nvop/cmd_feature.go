@@ -125,7 +125,9 @@ func (c featureGetCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	a.traced(d, c.Trace)
+	if err := a.dress(d, c.traceFlag); err != nil {
+		return err
+	}
 	ctrl, err := admin.IdentifyController(ctx, d.dev)
 	if err != nil {
 		return err
@@ -208,7 +210,9 @@ func (c featureSetCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	a.traced(d, c.Trace)
+	if err := a.dress(d, c.traceFlag); err != nil {
+		return err
+	}
 	p, err := c.plan(ctx, d, uint32(dword))
 	if err != nil {
 		return err

@@ -148,7 +148,9 @@ func (c logCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	a.traced(d, c.Trace)
+	if err := a.dress(d, c.traceFlag); err != nil {
+		return err
+	}
 	ctrl, err := admin.IdentifyController(ctx, d.dev)
 	if err != nil {
 		return err

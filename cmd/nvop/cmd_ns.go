@@ -63,7 +63,9 @@ func (c nsListCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	a.traced(d, c.Trace)
+	if err := a.dress(d, c.traceFlag); err != nil {
+		return err
+	}
 	inv, err := d.inventory(ctx)
 	if err != nil {
 		return err

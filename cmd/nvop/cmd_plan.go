@@ -46,7 +46,9 @@ func (c planCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	a.traced(d, c.Trace)
+	if err := a.dress(d, c.traceFlag); err != nil {
+		return err
+	}
 	inv, err := d.inventory(ctx)
 	if err != nil {
 		return err
@@ -155,7 +157,9 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	a.traced(d, f.Trace)
+	if err := a.dress(d, f.traceFlag); err != nil {
+		return err
+	}
 	lock, err := lockDrive(lockDir(a.getenv), t.Identity.Serial, what)
 	if err != nil {
 		return err

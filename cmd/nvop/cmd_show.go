@@ -72,7 +72,9 @@ func (c showCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	a.traced(d, c.Trace)
+	if err := a.dress(d, c.traceFlag); err != nil {
+		return err
+	}
 	r, err := d.page(ctx)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,11 +117,12 @@ func (d *drive) grant(c consent) (nvmeioctl.Device, error) {
 }
 
 // preStep is the check before each step of a transaction: use again, and a
-// grant for the commands of this step alone.
+// grant for the kinds of command of this step, on the namespaces that were
+// agreed to and those the transaction itself has made.
 func (d *drive) preStep(c consent) func(context.Context, txn.StepInfo) (nvmeioctl.Device, error) {
 	return func(_ context.Context, info txn.StepInfo) (nvmeioctl.Device, error) {
 		own := c
-		own.nsids, own.classes = nil, 0
+		own.nsids, own.classes = slices.Clone(c.touches), 0
 		for _, cmd := range info.Commands {
 			own.classes |= nvmespec.ClassOf(!cmd.IO, cmd.Opcode, cmd.CDW10)
 			own.nsids = append(own.nsids, cmd.NSID)

@@ -58,7 +58,8 @@ type driveArg struct {
 
 // traceFlag lets a user see every command that is sent.
 type traceFlag struct {
-	Trace bool `help:"Write every command sent to the drive to standard error."`
+	Trace bool   `help:"Write every command sent to the drive to standard error."`
+	Fault string `hidden:"" help:"Simulated drives: misbehave as this expression says." placeholder:"EXPR"`
 }
 
 // open opens an address. Admin commands always go through a controller node:
@@ -119,11 +120,23 @@ func (a *app) openHost(path string) (*drive, error) {
 	return d, nil
 }
 
-// traced wraps the drive's device so that every command is written down.
-func (a *app) traced(d *drive, on bool) {
-	if on {
+// dress wraps the drive's device as the flags ask: commands are written down,
+// and a simulated drive misbehaves.
+func (a *app) dress(d *drive, f traceFlag) error {
+	if f.Fault != "" {
+		if d.sim == nil {
+			return usagef("--fault is for simulated drives")
+		}
+		plan, err := layer.ParseFaults(f.Fault)
+		if err != nil {
+			return &codedError{exitUsage, err}
+		}
+		d.dev = layer.Fault(d.dev, plan, d.clock)
+	}
+	if f.Trace {
 		d.dev = layer.Trace(d.dev, a.err, d.clock)
 	}
+	return nil
 }
 
 // inventory reads what planning needs to know.

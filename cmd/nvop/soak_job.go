@@ -81,9 +81,6 @@ func (f jobFlags) job(r region) (run.Job, error) {
 		}
 		j.Stops = append(j.Stops, rule)
 	}
-	if r.totalBytes > r.capacityBytes {
-		j.AlphaMilli = uint32(r.totalBytes * 1000 / r.capacityBytes)
-	}
 	if err := j.Validate(); err != nil {
 		return run.Job{}, &codedError{exitUsage, err}
 	}

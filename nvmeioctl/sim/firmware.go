@@ -141,7 +141,7 @@ func FirmwareImage(p Profile, revision string, sizeBytes int) ([]byte, error) {
 	b = binary.LittleEndian.AppendUint32(b, uint32(sizeBytes))
 	b = append(b, fmt.Sprintf("%-8s", revision)...)
 	for i := len(b); i < sizeBytes-4; i++ {
-		b = append(b, byte(i*2654435761>>16)) // a payload that is not all alike
+		b = append(b, byte(uint32(i)*2654435761>>16)) // a payload that is not all alike
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b)), nil
 }

@@ -2,6 +2,7 @@ package endurance
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sort"
@@ -55,8 +56,9 @@ func (m *memory) Commit(_ context.Context, b *run.Batch) error {
 		v := *b.Verdict
 		m.verdict = &v
 	}
-	m.log = fmt.Appendf(m.log, "%+v\n%+v\n%+v\n%+v\n", b.Rows, b.Histograms, b.Events, b.Checkpoint)
-	return nil
+	log, err := json.Marshal(b)
+	m.log = append(append(m.log, log...), '\n')
+	return err
 }
 
 // check verifies what holds after every commit: rows add up to the totals,
@@ -112,8 +114,8 @@ type world struct {
 	ops       uint64
 	busy      int64
 	// fail gives the status of the n-th operation.
-	fail func(n uint64) (nvmespec.Status, error)
-	opened  int
+	fail   func(n uint64) (nvmespec.Status, error)
+	opened int
 }
 
 func newWorld() *world {

@@ -15,7 +15,7 @@ import (
 // The drive's map is scaled: one map page stands for scale mapping units of the
 // drive, side by side in its capacity, and for all flash that they occupy. Write
 // amplification depends on ratios and hardly on size, so about a million map
-// pages behave like the two billion of the drive (specs: 0.4 % off at 256
+// pages behave like the two billion of the drive (measured: 0.4 % off at 256
 // superblocks), while a superblock of the map still wears like one of the drive.
 const (
 	targetMapPages = 1 << 20

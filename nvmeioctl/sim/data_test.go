@@ -29,121 +29,127 @@ func smallMedia(t interface{ Fatal(...any) }, seed uint64) *flashMedia {
 	return m
 }
 
-// The media against a model that keeps the points of the map pages written,
-// namespace by namespace, through creating, deleting, formatting, writing,
+// mediaModel keeps which map pages hold data, namespace by namespace.
+type mediaModel struct {
+	mapped        map[uint32][]bool
+	size          map[uint32]uint64
+	written, read uint64
+	streams       tails // a write that continues a stream is not rounded to units
+}
+
+// room is how much capacity no namespace has.
+func (mm *mediaModel) room(capacity uint64) uint64 {
+	for _, s := range mm.size {
+		capacity -= s
+	}
+	return capacity
+}
+
+// access repeats on the model what it does to the media.
+func (mm *mediaModel) access(t *rapid.T, m *flashMedia, nsid uint32) {
+	size := mm.size[nsid]
+	offset := 512 * rapid.Uint64Range(0, size/512-1).Draw(t, "offset")
+	length := 512 * rapid.Uint64Range(1, min((size-offset)/512, 1<<15)).Draw(t, "length")
+	kind := rapid.SampledFrom([]mediaOp{mediaRead, mediaWrite, mediaWrite, mediaWrite, mediaDeallocate}).Draw(t, "kind")
+	if s := m.access(kind, nsid, offset, length); s != 0 {
+		t.Fatalf("status %#x", s)
+	}
+	lo, hi := offset, offset+length
+	switch kind {
+	case mediaRead:
+		mm.read += length
+		return
+	case mediaWrite:
+		mm.written += length
+		if !mm.streams.sequential(nsid, offset, length) {
+			lo, hi = lo&^4095, (hi+4095)&^4095
+		}
+	}
+	// Where every point lies, the slow way.
+	n := m.namespaces[nsid]
+	granules := (n.sizeBytes + 511) / 512
+	for i := range n.pages {
+		point := i*granules + mulHigh(mix64(n.salt^i), granules) // in 512 bytes/n.pages
+		if lo/512*n.pages <= point && point < (hi+511)/512*n.pages {
+			mm.mapped[nsid][i] = kind == mediaWrite
+		}
+	}
+}
+
+// The media against the model through creating, deleting, formatting, writing,
 // deallocating, saving and loading.
 func TestFlashMedia_equalsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := smallMedia(t, rapid.Uint64().Draw(t, "seed"))
-		mapped := map[uint32]map[uint64]bool{} // by namespace: map pages
-		size := map[uint32]uint64{}
-		var written, read uint64
-		room := func() uint64 {
-			n := m.capacity
-			for _, s := range size {
-				n -= s
-			}
-			return n
-		}
+		mm := &mediaModel{mapped: map[uint32][]bool{}, size: map[uint32]uint64{}}
+		empty := func(nsid uint32) { mm.mapped[nsid] = make([]bool, m.namespaces[nsid].pages) }
 		for range rapid.IntRange(1, 40).Draw(t, "ops") {
 			nsid := rapid.Uint32Range(1, 6).Draw(t, "nsid")
-			exists := size[nsid] != 0
+			exists := mm.size[nsid] != 0
 			switch op := rapid.IntRange(0, 9).Draw(t, "op"); {
 			case op == 0 && exists:
 				m.namespaceDeleted(nsid)
-				delete(mapped, nsid)
-				delete(size, nsid)
+				delete(mm.mapped, nsid)
+				delete(mm.size, nsid)
 			case op == 1 && exists:
-				m.namespaceFormatted(nsid, size[nsid], rapid.Bool().Draw(t, "erase"))
-				mapped[nsid] = map[uint64]bool{}
+				m.namespaceFormatted(nsid, mm.size[nsid], rapid.Bool().Draw(t, "erase"))
+				empty(nsid)
 			case op == 2:
-				b, err := m.MarshalBinary()
-				if err != nil {
-					t.Fatal(err)
-				}
-				n := smallMedia(t, m.seed)
-				if err := n.UnmarshalBinary(b); err != nil {
-					t.Fatal(err)
-				}
-				if again, _ := n.MarshalBinary(); !bytes.Equal(b, again) {
-					t.Fatal("the bytes of what was read back differ")
-				}
-				m = n
-			case !exists:
-				most := room() / 4096
-				if most == 0 {
-					continue
-				}
-				size[nsid] = 4096 * rapid.Uint64Range(1, most).Draw(t, "size")
-				m.namespaceCreated(nsid, size[nsid])
-				mapped[nsid] = map[uint64]bool{}
-			default:
-				offset := 512 * rapid.Uint64Range(0, size[nsid]/512-1).Draw(t, "offset")
-				length := 512 * rapid.Uint64Range(1, min((size[nsid]-offset)/512, 1<<15)).Draw(t, "length")
-				kind := rapid.SampledFrom([]mediaOp{mediaRead, mediaWrite, mediaWrite, mediaWrite, mediaDeallocate}).Draw(t, "kind")
-				if s := m.access(kind, nsid, offset, length); s != 0 {
-					t.Fatalf("status %#x", s)
-				}
-				lo, hi := offset, offset+length
-				switch kind {
-				case mediaRead:
-					read += length
-				case mediaWrite:
-					written += length
-					lo, hi = lo&^4095, (hi+4095)&^4095 // a random write completes its units
-				}
-				if kind != mediaRead {
-					for page := range pointsIn(m.namespaces[nsid], lo, hi) {
-						mapped[nsid][page] = kind == mediaWrite
-					}
-				}
+				m = reloaded(t, m)
+				mm.streams = tails{}
+			case exists:
+				mm.access(t, m, nsid)
+			case mm.room(m.capacity) >= 4096:
+				mm.size[nsid] = 4096 * rapid.Uint64Range(1, mm.room(m.capacity)/4096).Draw(t, "size")
+				m.namespaceCreated(nsid, mm.size[nsid])
+				empty(nsid)
 			}
-			compareMedia(t, m, mapped, size)
 		}
-		c := m.counters()
-		if c.HostWriteBytes != nvmespec.U128(written) || c.HostReadBytes != nvmespec.U128(read) {
-			t.Fatalf("wrote %v and read %v, model says %d and %d", c.HostWriteBytes, c.HostReadBytes, written, read)
-		}
+		mm.compare(t, m)
 	})
 }
 
-// pointsIn finds the map pages whose point lies in a range of bytes the slow
-// way: by computing where every point lies.
-func pointsIn(n *nsMap, lo, hi uint64) map[uint64]bool {
-	in := map[uint64]bool{}
-	granules := (n.sizeBytes + 511) / 512
-	for i := range n.pages {
-		// The point in units of 512 bytes divided by n.pages.
-		point := i*granules + mulHigh(mix64(n.salt^i), granules)
-		if lo/512*n.pages <= point && point < (hi+511)/512*n.pages {
-			in[i] = true
-		}
+// reloaded is the media after a way through bytes.
+func reloaded(t *rapid.T, m *flashMedia) *flashMedia {
+	b, err := m.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return in
+	n := smallMedia(t, m.seed)
+	if err := n.UnmarshalBinary(b); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := n.MarshalBinary(); !bytes.Equal(b, again) {
+		t.Fatal("the bytes of what was read back differ")
+	}
+	return n
 }
 
-func compareMedia(t *rapid.T, m *flashMedia, mapped map[uint32]map[uint64]bool, size map[uint32]uint64) {
+func (mm *mediaModel) compare(t *rapid.T, m *flashMedia) {
 	if err := m.flash.Check(); err != nil {
 		t.Fatal(err)
 	}
-	got := m.counters().MappedBytes
-	if len(got) != len(size) {
-		t.Fatalf("namespaces %v, model has %v", got, size)
+	c := m.counters()
+	if len(c.MappedBytes) != len(mm.size) {
+		t.Fatalf("namespaces %v, model has %v", c.MappedBytes, mm.size)
 	}
-	for nsid, pages := range mapped {
+	for nsid, pages := range mm.mapped {
 		n, count := m.namespaces[nsid], uint64(0)
-		for i := range n.pages {
-			if m.flash.Mapped(n.lpn(uint32(i))) != pages[i] {
-				t.Fatalf("namespace %d, map page %d: model says %v", nsid, i, pages[i])
+		for i, want := range pages {
+			if m.flash.Mapped(n.lpn(uint32(i))) != want {
+				t.Fatalf("namespace %d, map page %d: model says %v", nsid, i, want)
 			}
-			if pages[i] {
+			if want {
 				count++
 			}
 		}
-		if n.pages == 0 || n.mapped != count || got[nsid] != mulDiv(size[nsid], count, n.pages) {
+		if n.pages == 0 || n.mapped != count || c.MappedBytes[nsid] != mulDiv(mm.size[nsid], count, n.pages) {
 			t.Fatalf("namespace %d: %d of %d pages mapped, %d bytes; model says %d pages of %d bytes",
-				nsid, n.mapped, n.pages, got[nsid], count, size[nsid])
+				nsid, n.mapped, n.pages, c.MappedBytes[nsid], count, mm.size[nsid])
 		}
+	}
+	if c.HostWriteBytes != nvmespec.U128(mm.written) || c.HostReadBytes != nvmespec.U128(mm.read) {
+		t.Fatalf("wrote %v and read %v, model says %d and %d", c.HostWriteBytes, c.HostReadBytes, mm.written, mm.read)
 	}
 }
 

@@ -150,6 +150,15 @@ func scaledSpace(d *Drive, lapse uint32) uint64 {
 	return d.Profile().CapacityBytes / uint64(lapse) &^ 4095
 }
 
+// skipUnderRace skips a test of millions of operations on one goroutine, where
+// the race detector finds nothing and takes minutes.
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("long and single-threaded: runs without the race detector")
+	}
+}
+
 // fill writes the whole scaled space of namespace 1 once, in order.
 func fill(t testing.TB, d *Drive, space uint64, lapse uint32) {
 	t.Helper()
@@ -206,6 +215,7 @@ func within(t *testing.T, what string, got, want, share float64) {
 // commands: write amplification by the formula, IOPS as published, and both
 // from the counters that a host sees.
 func TestDrive_pblaze7Resize(t *testing.T) {
+	skipUnderRace(t)
 	const name, lapse = "pblaze7-7940-7.68tb", 14000
 	d := resized(t, name, 0, Options{Scale: 7000}) // 270 thousand map pages
 	w0 := d.Profile().Flash.FloorWAF
@@ -276,6 +286,7 @@ func TestQueue_namespaceChanges(t *testing.T) {
 
 // A drive whose spare blocks are used up can be read and not written.
 func TestQueue_wornOut(t *testing.T) {
+	skipUnderRace(t)
 	p := profile(t, "client-1tb")
 	p.Flash.RatedCycles = 1
 	d, err := New(p, Options{Scale: 1800})
@@ -318,6 +329,7 @@ func TestQueue_wornOut(t *testing.T) {
 
 // A drive that is closed and opened again half way goes on as one that is not.
 func TestQueue_continuesFromFile(t *testing.T) {
+	skipUnderRace(t)
 	p := profile(t, "client-1tb")
 	const lapse = 1800
 	soak := func(d *Drive, seed uint64) {
@@ -362,6 +374,7 @@ func TestQueue_continuesFromFile(t *testing.T) {
 
 // One drive, any lapse: one to one, sampled, and several map pages an operation.
 func TestQueue_lapseDoesNotChangeWAF(t *testing.T) {
+	skipUnderRace(t)
 	const name, scale = "pblaze7-7940-7.68tb", 7000 // 270 thousand map pages
 	var base float64
 	for _, lapse := range []uint32{scale, 2000, 6000, 10000, 20000} {
@@ -421,6 +434,7 @@ func TestQueue_publishedRates(t *testing.T) {
 
 // The mix of the drive's own rates in its present state, by the harmonic law.
 func TestQueue_mixIsHarmonic(t *testing.T) {
+	skipUnderRace(t)
 	const lapse = 14000
 	d := resized(t, "pblaze7-7940-7.68tb", idema6400GB, Options{Scale: 7000})
 	_, writes := steady(t, d, lapse, 2, 0.5)
@@ -671,26 +685,5 @@ func TestQueue_allocatesNothing(t *testing.T) {
 	w.run(t, 1000)
 	if n := testing.AllocsPerRun(100, func() { w.run(t, 64) }); n != 0 {
 		t.Errorf("%g allocations for 64 operations", n)
-	}
-}
-
-func BenchmarkQueue_submitReap(b *testing.B) {
-	for _, lapse := range []uint32{1, 500, 1789, 2034, 8000} {
-		b.Run(fmt.Sprintf("lapse=%d", lapse), func(b *testing.B) {
-			d := resized(b, "pblaze7-7940-7.68tb", 0, Options{})
-			fill(b, d, scaledSpace(d, 2034), 2034)
-			space := scaledSpace(d, lapse)
-			w := newWorker(openQueue(b, d, 1, 256, lapse), randomOps(nvmeioctl.OpWrite, rand.NewPCG(1, 1), space, 4096))
-			w.run(b, 1_000_000)
-			b.ReportAllocs()
-			b.ResetTimer()
-			n := 0
-			for b.Loop() {
-				if n++; n == 256 {
-					w.run(b, 256)
-					n = 0
-				}
-			}
-		})
 	}
 }

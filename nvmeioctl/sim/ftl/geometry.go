@@ -35,7 +35,7 @@ type Geometry struct {
 // EffectivePages is the space, in pages, in which garbage collection works:
 // what a closed formula calls T. It excludes the reserve and the open part of
 // the frontier, which a full-size drive has too, but where they are negligible
-// (specs: without this correction the model of 256 superblocks is 3 % off).
+// (measured: without this correction the model of 256 superblocks is 3 % off).
 func (g Geometry) EffectivePages() float64 {
 	return (float64(g.Superblocks) - reserve - openShare) * float64(g.PagesPerSuperblock)
 }

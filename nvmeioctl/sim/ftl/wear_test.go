@@ -90,7 +90,7 @@ func TestWear_evenUnderUniformWrites(t *testing.T) {
 }
 
 // Ninety percent cold data: without levelling the hot tenth of the flash wears
-// many times faster (specs: 2.95 to 4.7 times the mean).
+// many times faster (measured elsewhere: 2.95 to 4.7 times the mean).
 func TestWear_staticLevelling(t *testing.T) {
 	g := Geometry{256, 128}
 	pages := uint32(g.EffectivePages() / 1.145)

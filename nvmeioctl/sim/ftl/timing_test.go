@@ -125,7 +125,7 @@ func TestServer_randomWritesFollowCollection(t *testing.T) {
 			})
 			want := c.want
 			if ratio > 0 && want == 700e3 {
-				want = 755e3 // what b = 0.405 a costs less of at low WAF
+				want = 755e3 // b weighs less where less is moved
 			}
 			t.Logf("%.2f TB, b/a %g: %.0f IOPS, expected %.0f", c.size/1e12, ratio, got, want)
 			if math.Abs(got/want-1) > 0.02 {

@@ -88,6 +88,7 @@ func TestParseSpec_errorsCarryTheirPlace(t *testing.T) {
 func FuzzParseSpec(f *testing.F) {
 	f.Add([]byte(goodSpec))
 	f.Add([]byte("version: 1\nnamespaces: [{size: max}]\n"))
+	f.Add([]byte("version: 1\nnamespaces: [{shared: true}]\n"))
 	f.Add([]byte("a: &a [*a]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := ParseSpec("x", text)

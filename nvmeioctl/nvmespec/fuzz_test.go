@@ -95,7 +95,9 @@ func (l cntlidList) Append(b []byte) []byte { return nvmespec.AppendControllerLi
 
 func FuzzDecodeLists(f *testing.F) {
 	seeds(f)
-	f.Add(nvmespec.AppendNamespaceList(nil, []uint32{1, 2, 0xFFFFFFFE}))
+	f.Add(append([]byte{1, 0, 0, 0, 2, 0, 0, 0, 0xFE, 0xFF, 0xFF, 0xFF}, make([]byte, 4084)...))
+	f.Add(append([]byte{3, 0, 0x21, 0, 0x41, 0, 0x02, 0x01}, make([]byte, 4088)...)) // controllers
+	f.Add(append([]byte{1, 8, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 4, 1, 0, 0, 2}, make([]byte, 4079)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		codec(t, b, func(b []byte) (nsidList, error) { return nvmespec.DecodeNamespaceList(b) })
 		codec(t, b, func(b []byte) (cntlidList, error) { return nvmespec.DecodeControllerList(b) })

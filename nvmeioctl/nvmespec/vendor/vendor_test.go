@@ -246,6 +246,11 @@ func FuzzDecode(f *testing.F) {
 		}
 		f.Add(l.VendorID, b)
 	}
+	byHand := make([]byte, 512) // seeds that the encoder had no part in
+	item12(byHand, 0, 0xF4, 99, 1, 2, 3, 4, 5, 6)
+	item12(byHand, 1, 0xF5, 98, 6, 5, 4, 3, 2, 1)
+	item12(byHand, 2, 0x42, 1, 9)
+	f.Add(vendor.YMTC, byHand)
 	f.Add(uint16(0), []byte{})
 	f.Add(vendor.Memblaze, bytes.Repeat([]byte{0xFF}, 512))
 	f.Fuzz(func(t *testing.T, vid uint16, b []byte) {

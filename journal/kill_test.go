@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/big"
@@ -16,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"nvop/endurance/run"
 	"nvop/namespace/txn"
@@ -30,7 +33,14 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	flag.Parse()
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		// Each case is a run of half an hour.
+		if err := f.Value.Set("20"); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
 }
 
 // said is what the writer says on its output after each thing has been

@@ -181,7 +181,7 @@ func (a *app) carryOut(ctx context.Context, d *drive, f changeFlags, p namespace
 	if err := a.confirm(f.consentFlags, p.Identity.Serial, p.Title, p.Destroys); err != nil {
 		return err
 	}
-	lock, err := lockDrive(lockDir(a.getenv), p.Identity.Serial, p.Title)
+	lock, err := lockDrive(lockDir(a.getenv), p.Identity.Serial, d.durableAddress(), p.Title)
 	if err != nil {
 		return err
 	}

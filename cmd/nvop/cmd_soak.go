@@ -153,8 +153,11 @@ func (a *app) prepareSoak(ctx context.Context, t *soakTarget, f soakFlags, kinds
 			return nil, err
 		}
 	}
+	if err := s.probe(); err != nil {
+		return nil, err
+	}
 	var err error
-	if s.lock, err = lockDrive(lockDir(a.getenv), t.serial, what); err != nil {
+	if s.lock, err = lockDrive(lockDir(a.getenv), t.serial, t.address, what); err != nil {
 		return nil, err
 	}
 	if s.journal, err = a.openJournal(ctx, journal.ReadWrite); err != nil {
@@ -166,6 +169,16 @@ func (a *app) prepareSoak(ctx context.Context, t *soakTarget, f soakFlags, kinds
 		}
 	}
 	return s, nil
+}
+
+// probe opens a queue and closes it again, so that what cannot be opened is
+// said before a run is recorded.
+func (s *soakSession) probe() error {
+	q, err := s.target.queues(s.job, s.writes(), s.app.clock)(0)
+	if err != nil {
+		return err
+	}
+	return q.Close()
 }
 
 func (s *soakSession) writes() bool {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,15 +32,27 @@ func lockDir(getenv func(string) string) string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("nvop-%d", os.Geteuid()))
 }
 
-// lockDrive takes the lock of the drive with this serial or says who has it.
-func lockDrive(dir, serial, purpose string) (*driveLock, error) {
+// lockPath is the lock file of a drive: a real one is known by its serial
+// number, a simulated one or a plain file by where it lies.
+func lockPath(dir, serial, address string) string {
+	name := serial
+	if strings.HasPrefix(address, "sim:") || strings.HasPrefix(address, "file:") {
+		sum := sha256.Sum256([]byte(address))
+		name = "file-" + hex.EncodeToString(sum[:12])
+	}
+	return filepath.Join(dir, lockName(name))
+}
+
+// lockDrive takes the lock of the drive with this serial number at this durable
+// address, or says who has it.
+func lockDrive(dir, serial, address, purpose string) (*driveLock, error) {
 	if serial == "" {
 		return nil, &nvmeioctl.RefusedError{Check: "identity", Subject: "drive", Reason: "it reports no serial number, so it cannot be told from another"}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("drive lock: %w", err)
 	}
-	path := filepath.Join(dir, lockName(serial))
+	path := lockPath(dir, serial, address)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("drive lock: %w", err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -68,7 +67,7 @@ func (c soakStopCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(lockDir(a.getenv), lockName(info.Header.Serial))
+	path := lockPath(lockDir(a.getenv), info.Header.Serial, info.Header.Address)
 	pid, what, err := lockHolder(path)
 	if err != nil {
 		return err
@@ -133,7 +132,7 @@ func (c soakStatusCmd) Run(ctx context.Context, a *app) error {
 
 // runs says whether a process of this host is at work on the run's drive.
 func (a *app) runs(info journal.RunInfo) bool {
-	pid, what, err := lockHolder(filepath.Join(lockDir(a.getenv), lockName(info.Header.Serial)))
+	pid, what, err := lockHolder(lockPath(lockDir(a.getenv), info.Header.Serial, info.Header.Address))
 	return err == nil && pid != 0 && strings.HasPrefix(what, "soak ") && info.State == run.StateRunning
 }
 

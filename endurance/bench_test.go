@@ -68,17 +68,20 @@ func BenchmarkSimulate(b *testing.B) {
 	}{
 		{"sequential/1", 1, run.PatternSequential}, {"random/1", 1, run.PatternRandom},
 		{"replacement/1", 1, run.PatternReplacement}, {"replacement/2000", 2000, run.PatternReplacement},
+		{"replacement/20000", 20000, run.PatternReplacement},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			const ops = 1 << 20
+			d := &discard{}
 			for b.Loop() {
-				cfg := Config{Job: benchJob(c.lapse, c.pattern, ops), Recorder: &discard{}}
+				cfg := Config{Job: benchJob(c.lapse, c.pattern, ops), Recorder: d}
 				cfg.Queues = func(int) (nvmeioctl.IOQueue, error) { return newRing(256), nil }
 				if _, err := Simulate(context.Background(), cfg, virtualClock()); err != nil {
 					b.Fatal(err)
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/ops, "ns/io")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(d.rows), "ns/row")
 		})
 	}
 }

@@ -50,7 +50,7 @@ func TestSimulate_simulatedDriveSettles(t *testing.T) {
 	const lapse = 20000
 	d := simulatedDrive(t)
 	m := &memory{}
-	cfg := Config{Job: soakJob(lapse, 5000), Recorder: m, Sampler: NewAdminSampler(d, 1), Queues: driveQueues(d, lapse)}
+	cfg := Config{Job: soakJob(lapse, 3000), Recorder: m, Sampler: NewAdminSampler(d, 1), Queues: driveQueues(d, lapse)}
 	v, err := Simulate(context.Background(), cfg, d.Clock())
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestSimulate_simulatedDriveSettles(t *testing.T) {
 func TestSimulate_killedWithTheDriveInAFile(t *testing.T) {
 	const lapse = 28000
 	p, _ := sim.LookupProfile("pblaze7-7940-7.68tb")
-	job := soakJob(lapse, 700)
+	job := soakJob(lapse, 200)
 	want, history := uint64(0), []byte(nil)
 	for _, cut := range []int{0, 0, 2, 4} {
 		path := filepath.Join(t.TempDir(), "drive.nvop")
@@ -106,7 +106,7 @@ func TestSimulate_killedWithTheDriveInAFile(t *testing.T) {
 			}
 			return Simulate(context.Background(), Config{
 				Job: job, Recorder: m, Sampler: NewAdminSampler(d, 1), Queues: driveQueues(d, lapse), Resume: resume,
-				Samples: m.samples, SaveDrive: d.Save, CheckpointOps: 15_000,
+				Samples: m.samples, SaveDrive: d.Save, CheckpointOps: 3_000,
 			}, d.Clock())
 		}
 		v, err := session(nil)

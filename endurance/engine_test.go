@@ -292,7 +292,7 @@ type watcher struct {
 func (w *watcher) Commit(ctx context.Context, b *run.Batch) error {
 	// The engine is held up at the mark while this commit is under way, so what
 	// has arrived is bounded by the mark that was committed before it.
-	if w.memory.cp.Number != 0 && b.Checkpoint.Phase == w.memory.cp.Phase && w.world.ops > w.memory.cp.ReservedHigh {
+	if w.memory.cp.Number != 0 && b.Checkpoint.Phase == w.memory.cp.Phase && w.world.ops.Load() > w.memory.cp.ReservedHigh {
 		w.beyond = "more operations arrived than the committed mark allows"
 	}
 	return w.memory.Commit(ctx, b)

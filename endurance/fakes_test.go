@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -111,7 +112,7 @@ type world struct {
 	inFlight  map[int64]int // writes by offset
 	overlap   bool
 	bytes     uint64
-	ops       uint64
+	ops       atomic.Uint64
 	busy      int64
 	// fail gives the status of the n-th operation.
 	fail   func(n uint64) (nvmespec.Status, error)
@@ -151,11 +152,11 @@ func (q *virtualQueue) Submit(r []nvmeioctl.IORequest) (int, error) {
 		if len(q.out) >= q.depth {
 			return i, nil
 		}
-		w.ops++
+		n := w.ops.Add(1)
 		x := virtualResult{offset: r[i].OffsetBytes, write: r[i].Op == nvmeioctl.OpWrite}
 		x.Tag = r[i].Tag
 		if w.fail != nil {
-			x.Status, x.Err = w.fail(w.ops)
+			x.Status, x.Err = w.fail(n)
 		}
 		w.busy = max(w.busy, int64(r[i].At)) + w.service
 		x.Done = nvmeioctl.Instant(w.busy + w.latency)

@@ -349,14 +349,14 @@ func TestCutEverywhere(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.profile+"/"+s.name, func(t *testing.T) {
 			points := 0
-			for n := 1; ; n++ {
+			for n := 1; ; n += raceStride {
 				if !cutOnce(t, s, n, false) {
 					break
 				}
 				cutOnce(t, s, n, true)
 				points = n
 			}
-			if points < 5 {
+			if points < 5/raceStride {
 				t.Errorf("only %d points were cut", points)
 			}
 		})
@@ -412,8 +412,8 @@ func cutOnce(t *testing.T, s scenario, n int, back bool) bool {
 // TestCutEverywhere_twice cuts the way back, or on, as well.
 func TestCutEverywhere_twice(t *testing.T) {
 	s := scenario{profile: "memblaze-p6531-3.84tb", plan: opSet(0, "50%", nil)}
-	for n := 1; n <= 25; n++ {
-		for m := 1; m <= 25; m += 3 {
+	for n := 1; n <= 25; n += raceStride {
+		for m := 1; m <= 25; m += 3 * raceStride {
 			for _, back := range []bool{false, true} {
 				r, plan := s.start(t)
 				before := shape(r.inventory())

@@ -306,7 +306,7 @@ func TestFault_stepDownByTheErrorLog(t *testing.T) {
 
 // Cut while stepping down: the attempt that was open is found.
 func TestFault_stepDownCut(t *testing.T) {
-	for n := 1; n <= 30; n++ {
+	for n := 1; n <= 40; n += raceStride {
 		for _, back := range []bool{false, true} {
 			r := newRig(t, oneNamespace, sim.Options{})
 			r.must(opSet(0, "50%", nil)(r, r.inventory()))

@@ -366,9 +366,17 @@ func guestConformance(t *testing.T) {
 	}
 }
 
+// guestConformanceDestructive: QEMU says that it has namespace management and
+// has neither create nor delete.
+func guestConformanceDestructive(t *testing.T) {
+	nvmetest.TestDevice(t, func(t *testing.T) nvmeioctl.Device { return openNode(t, controllerNode(t, spareSerial)) },
+		nvmetest.Options{MayLackCreate: true, SingleTimeout: 30 * time.Second})
+}
+
 // resetCases end the boot: they take controllers away for a moment.
 func resetCases() []vm.Case {
 	return []vm.Case{
+		{Name: "kernel/conformance-destructive", Run: guestConformanceDestructive},
 		{Name: "kernel/protects-nothing", Run: guestUnprotected},
 		{Name: "kernel/name-changes-nsid-stays", Run: guestRenamed},
 		{Name: "kernel/rescan", Run: guestRescan},

@@ -86,9 +86,9 @@ func guestSoakRead(t *testing.T) {
 	}
 }
 
-// soakSize is what the killed soak is to write in all, more than once over the
-// namespace, so that the kill hits it in the middle.
-const soakSize = 512 << 20
+// soakSize is what the killed soak is to write in all, so much that the kill
+// hits it in the middle.
+const soakSize = 256 << 20
 
 // guestSoakKilled kills a soak with -9 and resumes it. What the journal says at
 // the end is the whole size, once; the drive got at least that, and at most the
@@ -100,7 +100,7 @@ func guestSoakKilled(t *testing.T) {
 	_, before := diskCounters(t, name)
 	journal := filepath.Join(stateDir(t), "journal.db")
 	cmd := exec.Command(os.Getenv(envBinary), "--journal", journal, "soak", "start", node, "--rw", "randwrite",
-		"--bs", "16KiB", "--qd", "4", "--size", "512MiB", "--confirm-serial", plainSerial)
+		"--bs", "16KiB", "--qd", "4", "--size", "256MiB", "--confirm-serial", plainSerial)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
@@ -109,7 +109,7 @@ func guestSoakKilled(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // gone already unless the case failed early
 	deadline := time.Now().Add(40 * time.Second)
 	for {
-		if _, now := diskCounters(t, name); now-before > 32<<20 {
+		if _, now := diskCounters(t, name); now-before > 16<<20 {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -34,6 +34,9 @@ type Machine struct {
 	Limit time.Duration
 	// Ask carries out what a case asked for with [Ask]; nil refuses all.
 	Ask func(q *QMP, words []string) error
+	// Progress is told of each case as it ends; nil for nobody. A boot takes
+	// minutes where the machine is slow or shared.
+	Progress func(CaseResult)
 }
 
 func (m *Machine) modules() []string {
@@ -155,10 +158,14 @@ func (k Kit) run(ctx context.Context, m *Machine, initramfs string, res *Result)
 func follow(r io.Reader, m *Machine, qmp *QMP, report *Report) error {
 	scanner := bufio.NewScanner(r)
 	for scanner.Scan() {
+		known := len(report.Cases)
 		ask, err := report.line(scanner.Text())
 		if err != nil {
 			report.Notes = append(report.Notes, err.Error())
 			continue
+		}
+		if m.Progress != nil && len(report.Cases) > known {
+			m.Progress(report.Cases[known])
 		}
 		if ask != nil {
 			if m.Ask == nil {

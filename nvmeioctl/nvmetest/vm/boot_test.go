@@ -50,9 +50,15 @@ guest case two start
 guest case two fail 20
 guest exit 1
 `)
-	res, err := kit.Boot(t.Context(), fakeMachine(), t.TempDir())
+	m := fakeMachine()
+	var told []string
+	m.Progress = func(c CaseResult) { told = append(told, c.Name) }
+	res, err := kit.Boot(t.Context(), m, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if strings.Join(told, " ") != "one two" {
+		t.Errorf("told of %q", told)
 	}
 	if res.BootSeconds != 8.5 || !res.Exited || res.ExitCode != 1 {
 		t.Errorf("boot %v, exited %v, code %d", res.BootSeconds, res.Exited, res.ExitCode)

@@ -47,6 +47,11 @@ func Run(t *testing.T, kit Kit, m Machine, guestTest string, cases []Case) *Resu
 		}
 	}
 	m.Env = append([]string{envGuest + "=1"}, m.Env...)
+	if m.Progress == nil {
+		m.Progress = func(c CaseResult) {
+			t.Logf("machine %s: %s %s, %.1f s", m.Name, c.Name, c.Outcome, c.Duration.Seconds())
+		}
+	}
 	res, err := kit.Boot(t.Context(), m, dir)
 	t.Cleanup(func() {
 		if t.Failed() && res != nil {

@@ -74,6 +74,7 @@ type Config struct {
 	SaveDrive func(checkpoint uint64) error
 	// CheckpointOps is how many operations of a simulated run lie between two
 	// checkpoints, which happen at moments that depend on nothing else so that
-	// one seed gives one history; 0 means 2^21, well under a wall second.
+	// one seed gives one history; 0 means so many as take about half a wall
+	// second: 2^21, fewer where an operation stands for much.
 	CheckpointOps uint64
 }

@@ -39,7 +39,7 @@ func TestStep_allocatesNothing(t *testing.T) {
 			if err := w.begin(st, job.LBABytes, run.WorkerMark{}, 0, 0, nvmeioctl.Never); err != nil {
 				t.Fatal(err)
 			}
-			if n := testing.AllocsPerRun(2000, func() { w.step(nvmeioctl.Never - 1) }); n != 0 {
+			if n := testing.AllocsPerRun(300, func() { w.step(nvmeioctl.Never - 1) }); n != 0 {
 				t.Errorf("%s, contents %v: %v allocations a step", pattern, contents, n)
 			}
 			if w.tally.ops[dirRead] == 0 || w.tally.ops[dirWrite] == 0 {

@@ -46,6 +46,7 @@ type ledger struct {
 	peakOps    uint64 // of the busiest row lately
 	sinceOps   uint64 // since the last checkpoint
 	windowSize uint64 // operations reserved beyond the slowest worker, at least
+	need       uint64 // a position that the next mark has to reach
 
 	samples []run.Sample
 	latest  *run.Sample
@@ -520,5 +521,6 @@ func (l *ledger) reserve(low uint64) uint64 {
 		front = low
 	}
 	ahead := max(front, low) + max(l.windowSize, 4*l.peakOps)
+	ahead, l.need = max(ahead, l.need), 0
 	return min(max(l.track.high.Load(), ahead), l.stage.limit)
 }

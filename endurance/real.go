@@ -86,6 +86,12 @@ func Run(ctx context.Context, cfg Config) (run.Verdict, error) {
 	if err != nil {
 		return run.Verdict{}, err
 	}
+	// A worker that waits in the kernel may hold its P, and the ledger, the
+	// journal and the health reader must run all the same.
+	if need, have := int(cfg.Job.Workers)+2, runtime.GOMAXPROCS(0); have < need {
+		runtime.GOMAXPROCS(need)
+		defer runtime.GOMAXPROCS(have)
+	}
 	m := &machine{session: s, clock: cfg.Clock, tallies: make(chan *tally, talliesPerWorker*int(cfg.Job.Workers))}
 	if err := m.open(); err != nil {
 		m.dismiss()
@@ -154,8 +160,8 @@ func (m *machine) work(id int, t *thread, ready chan<- error) {
 	}
 	depth := m.job.MaxDepth()
 	w := newWorker(id, depth, depth, q, m.track)
-	if err := w.equip(m.job); err != nil {
-		ready <- errors.Join(err, q.Close())
+	if err := errors.Join(deepEnough(id, q, depth), w.equip(m.job)); err != nil {
+		ready <- errors.Join(err, w.release())
 		return
 	}
 	defer func() { _ = w.release() }() // nothing is outstanding; what closing says changes nothing

@@ -18,8 +18,11 @@ const (
 	// simSlack is how far a worker may run ahead of the others' time, in
 	// nanoseconds.
 	simSlack = 50_000
-	// defaultCheckpointOps between two checkpoints take half a wall second.
+	// defaultCheckpointOps between two checkpoints take half a wall second, as
+	// do as many pages of the drive's map.
 	defaultCheckpointOps = 1 << 21
+	// mapPages is about how many pages the map of a simulated drive has.
+	mapPages = 1 << 20
 	// maxBatchRows bounds what a commit holds where rows are nearly empty.
 	maxBatchRows = 1 << 14
 )
@@ -55,15 +58,11 @@ func Simulate(ctx context.Context, cfg Config, drive *nvmeioctl.VirtualClock) (r
 	if err != nil {
 		return run.Verdict{}, err
 	}
-	m := &simulation{session: s, drive: drive, base: drive.Now(), baseUTC: drive.Wall().UnixNano(), ops: cfg.CheckpointOps}
-	if m.ops == 0 {
-		m.ops = defaultCheckpointOps
-	}
+	m := &simulation{session: s, drive: drive, base: drive.Now(), baseUTC: drive.Wall().UnixNano()}
 	defer m.close()
 	if err := m.open(); err != nil {
 		return s.abandon(err)
 	}
-	s.ledger.windowSize = 2 * m.ops
 	gap := int64(0)
 	if cfg.Resume != nil {
 		gap = max(0, (int64(m.base)-cfg.Resume.ClockNS+second1-1)/second1)
@@ -88,7 +87,7 @@ func (m *simulation) open() error {
 		w := newWorker(i, depth, simBatch, q, m.track)
 		w.rowEnd = nvmeioctl.Never
 		m.workers = append(m.workers, w)
-		if err := w.equip(m.job); err != nil {
+		if err := errors.Join(deepEnough(i, q, depth), w.equip(m.job)); err != nil {
 			return err
 		}
 		w.tally = newTally(i, depth)
@@ -187,6 +186,8 @@ func (m *simulation) begin(begin nvmeioctl.Instant, resumed bool) error {
 		k := int64(m.job.TimeLapse)
 		deadline = begin + nvmeioctl.Instant((max(d-l.cp.PhaseActiveNS, 0)+k-1)/k)
 	}
+	m.ops = m.checkpointOps()
+	l.windowSize = 2 * m.ops
 	m.track.high.Store(0)
 	low := uint64(math.MaxUint64)
 	for i := range l.marks {
@@ -212,6 +213,19 @@ func (m *simulation) begin(begin nvmeioctl.Instant, resumed bool) error {
 	return nil
 }
 
+// checkpointOps is how many operations of the phase lie between two checkpoints.
+// It depends on nothing but the job, so that one seed gives one history. Under
+// time lapse, and with large blocks, an operation touches many pages of the map
+// and takes that much longer.
+func (m *simulation) checkpointOps() uint64 {
+	if m.cfg.CheckpointOps != 0 {
+		return m.cfg.CheckpointOps
+	}
+	page := max(m.job.CapacityBytes/mapPages, 4096)
+	touched := uint64(m.job.TimeLapse) * uint64(m.ledger.stage.BlockBytes) / page
+	return max(defaultCheckpointOps/(1+touched), 1)
+}
+
 // commit commits with the drive's calendar at the beginning of the second.
 func (m *simulation) commit() error {
 	return m.ledger.commit(run.StateRunning, m.advance(m.second), nil)
@@ -230,17 +244,16 @@ func (m *simulation) until(end nvmeioctl.Instant) bool {
 			if !m.anyBlockedAlone(end) {
 				return false
 			}
-			// Everybody waits, so for the journal or at a pass's end.
+			// Everybody is at the pass's end, and now everybody has said so.
 			if stuck++; stuck > 2 {
 				m.lost(errors.New("no worker can go on"))
 				return true
 			}
-			if !m.reserve() {
-				return true
-			}
+			m.wake(m.latest())
 			continue
 		}
 		w := m.workers[first]
+		m.reserve(w)
 		switch w.step(min(end-1, next+simSlack)) {
 		case finished:
 			stuck = 0
@@ -309,26 +322,33 @@ func (m *simulation) anyBlockedAlone(end nvmeioctl.Instant) bool {
 	return true
 }
 
-// reserve frees workers that wait for the committed mark, without any virtual
-// time passing. It is false when the journal has failed.
-func (m *simulation) reserve() bool {
-	high := m.track.high.Load()
+// reserve makes sure that a worker can fill its queue: at the committed mark it
+// waits for the journal in the time of this machine, while in virtual time
+// nothing passes.
+func (m *simulation) reserve(w *worker) {
+	need := min(w.next+w.stride*uint64(w.depth), m.ledger.stage.limit)
+	if m.track.high.Load() >= need || m.track.stop.Load() {
+		return
+	}
 	err := m.ledger.settle()
-	if err == nil && m.track.high.Load() == high {
+	if err == nil && m.track.high.Load() < need {
+		m.ledger.need = need
 		if err = m.commit(); err == nil {
 			err = m.ledger.settle()
 		}
 	}
 	if err != nil {
 		m.interrupt("the journal or the drive's file cannot be written", err)
-		return false
 	}
+}
+
+// latest is the largest time of any worker.
+func (m *simulation) latest() nvmeioctl.Instant {
 	latest := nvmeioctl.Instant(0)
 	for _, t := range m.times {
 		latest = max(latest, t)
 	}
-	m.wake(latest)
-	return true
+	return latest
 }
 
 // row closes the current second. When the phase is over it ends with the last

@@ -203,6 +203,14 @@ func newWorker(id, depth, batch int, queue nvmeioctl.IOQueue, t *track) *worker 
 	return w
 }
 
+// deepEnough says that a queue cannot hold what the job wants in flight.
+func deepEnough(id int, q nvmeioctl.IOQueue, depth int) error {
+	if have := q.Depth(); have < depth {
+		return fmt.Errorf("queue %d holds %d requests, the job wants %d in flight", id, have, depth)
+	}
+	return nil
+}
+
 // begin starts a phase at an instant, from a mark: Next is the worker's own
 // index in a phase that has not begun. low is the lowest position that any
 // worker had not completed.

@@ -11,7 +11,7 @@ var (
 	ErrNotSupported = errors.New("not supported")
 	// ErrIndeterminate: the command was sent and no answer came (EINTR, time-out,
 	// controller reset). It may have been carried out; identify the drive again.
-	ErrIndeterminate = errors.New("outcome unknown: no answer from the controller")
+	ErrIndeterminate = errors.New("outcome unknown")
 	// ErrDeviceGone: the controller is no longer there.
 	ErrDeviceGone = errors.New("device is gone")
 )

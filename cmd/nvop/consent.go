@@ -106,9 +106,35 @@ func (d *drive) checkUse(nsids []uint32, accepted []inuse.Kind) error {
 	return &nvmeioctl.RefusedError{Check: "in use", Subject: d.address, Reason: strings.Join(said, "; "), Remedy: remedy}
 }
 
+// readerPatience is how long a mere reader of the drive is waited for between
+// two steps: udev looks at a namespace for a moment whenever one comes or changes.
+const readerPatience = 3 * time.Second
+
+// checkUseAgain is checkUse between the steps of a change that has begun, where
+// stopping costs more than a short wait.
+func (d *drive) checkUseAgain(ctx context.Context, nsids []uint32, accepted []inuse.Kind) error {
+	for deadline := d.clock.Now().Add(readerPatience); ; {
+		uses, err := d.uses(nsids)
+		if err != nil {
+			break
+		}
+		onlyReaders := true
+		for _, u := range inuse.Blocking(uses, accepted...) {
+			onlyReaders = onlyReaders && u.Kind == inuse.KindReader
+		}
+		if !onlyReaders || len(inuse.Blocking(uses, accepted...)) == 0 || d.clock.Now() >= deadline {
+			break
+		}
+		if err := d.clock.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return d.checkUse(nsids, accepted)
+}
+
 // grant opens the guard for what was agreed to, after looking at use again.
-func (d *drive) grant(c consent) (nvmeioctl.Device, error) {
-	if err := d.checkUse(c.touches, c.accept); err != nil {
+func (d *drive) grant(ctx context.Context, c consent) (nvmeioctl.Device, error) {
+	if err := d.checkUseAgain(ctx, c.touches, c.accept); err != nil {
 		return nil, err
 	}
 	return layer.Guard(d.dev, layer.Grant{
@@ -120,14 +146,14 @@ func (d *drive) grant(c consent) (nvmeioctl.Device, error) {
 // grant for the kinds of command of this step, on the namespaces that were
 // agreed to and those the transaction itself has made.
 func (d *drive) preStep(c consent) func(context.Context, txn.StepInfo) (nvmeioctl.Device, error) {
-	return func(_ context.Context, info txn.StepInfo) (nvmeioctl.Device, error) {
+	return func(ctx context.Context, info txn.StepInfo) (nvmeioctl.Device, error) {
 		own := c
 		own.nsids, own.classes = slices.Clone(c.touches), 0
 		for _, cmd := range info.Commands {
 			own.classes |= nvmespec.ClassOf(!cmd.IO, cmd.Opcode, cmd.CDW10)
 			own.nsids = append(own.nsids, cmd.NSID)
 		}
-		return d.grant(own)
+		return d.grant(ctx, own)
 	}
 }
 

@@ -66,9 +66,10 @@ type grammar struct {
 	Soak       soakCmd    `cmd:"" help:"Soak a drive: write for hours or months, and record what it does." group:"wear"`
 	JournalCmd journalCmd `cmd:"" name:"journal" help:"What was done to drives and what they did." group:"wear"`
 
-	Demo    demoCmd    `cmd:"" help:"Soak, resize and soak a simulated drive: a petabyte in under a minute." group:"other"`
-	Sim     simCmd     `cmd:"" help:"Simulated drives." group:"other"`
-	Version versionCmd `cmd:"" help:"Print the version." group:"other"`
+	Demo       demoCmd       `cmd:"" help:"Soak, resize and soak a simulated drive: a petabyte in under a minute." group:"other"`
+	Sim        simCmd        `cmd:"" help:"Simulated drives." group:"other"`
+	Completion completionCmd `cmd:"" help:"Shell completion." group:"other"`
+	Version    versionCmd    `cmd:"" help:"Print the version." group:"other"`
 }
 
 // exitNow carries kong's wish to end (after --help) out of the parser.
@@ -92,6 +93,7 @@ func execute(ctx context.Context, args []string, s streams, getenv func(string) 
 	if err != nil {
 		return a.fail(fmt.Errorf("command line grammar: %w", err))
 	}
+	complete(parser, getenv)
 	kctx, err := parser.Parse(args)
 	if err != nil {
 		if coded, ok := errors.AsType[*codedError](err); ok {

@@ -169,6 +169,7 @@ func (m *machine) work(id int, t *thread, ready chan<- error) {
 	for range talliesPerWorker {
 		t.free <- newTally(id, depth)
 	}
+	w.now = m.clock.Now
 	w.roll = func(now nvmeioctl.Instant) { m.roll(t, now) }
 	ready <- nil
 	for a := range t.assign {

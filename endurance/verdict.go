@@ -326,7 +326,9 @@ func (l *ledger) fail(v *run.Verdict) {
 		v.Notes = append(v.Notes, text)
 	}
 	for _, p := range v.Phases {
-		if d := p.LittlePermille - 1000; p.LittlePermille != 0 && (d > 30 || d < -30) {
+		// A short phase is mostly ramp and drain, during which less is in flight.
+		inFlight := uint64(l.job.Phases[p.Phase].Depth) * uint64(l.job.Workers)
+		if d := p.LittlePermille - 1000; p.Read.Operations+p.Write.Operations >= 100*inFlight && (d > 30 || d < -30) {
 			v.Notes = append(v.Notes, fmt.Sprintf("phase %d: rate times latency is %.1f %% of the operations in flight; Little's law allows 3 %% off, so the host kept the drive waiting",
 				p.Phase, float64(p.LittlePermille)/10))
 		}

@@ -154,6 +154,8 @@ type worker struct {
 	writing *blockSet
 
 	deadline nvmeioctl.Instant
+	// now reads the clock where time is real; nil in virtual time.
+	now func() nvmeioctl.Instant
 	// floor is the earliest time of a submission: now, where time is real.
 	floor nvmeioctl.Instant
 	// rowEnd is when the current second is over, and roll what then happens at
@@ -261,6 +263,9 @@ func (w *worker) lowest() uint64 {
 func (w *worker) step(until nvmeioctl.Instant) standing {
 	w.fill()
 	if len(w.requests) != 0 {
+		if w.now != nil {
+			w.stamp()
+		}
 		w.submit()
 	}
 	if w.outstanding == 0 {
@@ -430,6 +435,16 @@ func (w *worker) drawn(position uint64) workload.Op {
 		w.writing.add(op.Block)
 	}
 	return op
+}
+
+// stamp gives the requests the time at which they are about to be submitted:
+// making their contents is no latency of the drive's.
+func (w *worker) stamp() {
+	now := w.now()
+	for i := range w.requests {
+		r := &w.requests[i]
+		r.At, w.slots[r.Tag].at = now, now
+	}
 }
 
 // submit hands the requests over. Those that the queue does not take go back

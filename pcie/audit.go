@@ -1,0 +1,360 @@
+package pcie
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Severity is how bad a finding is.
+type Severity string
+
+// The severities. Critical: data or the drive is at risk, or a link lost what
+// it could do. Advice: bandwidth that can be had. A note is no fault.
+const (
+	Critical Severity = "critical"
+	Warning  Severity = "warning"
+	Advice   Severity = "advice"
+	Note     Severity = "note"
+)
+
+// The rules by name.
+const (
+	RuleAccess            = "access"
+	RuleTransmitExceeds   = "payload.h1-transmit-exceeds-port"
+	RuleCompletionExceeds = "payload.h2-completion-exceeds-port"
+	RulePeerUnsafe        = "payload.h3-peer-to-peer-unsafe"
+	RulePayloadLow        = "payload.h4-could-be-larger"
+	RulePayloadReserved   = "payload.reserved-encoding"
+	RuleReadRequest       = "read-request"
+	RuleExtendedTags      = "tags.extended"
+	RuleTenBitTags        = "tags.10-bit"
+	RuleLinkDegraded      = "link.degraded"
+	RuleLinkSlot          = "link.slot-limited"
+	RuleLinkIdle          = "link.idle-downshift"
+	RuleSharedUplink      = "link.shared-uplink"
+	RuleASPM              = "aspm"
+	RuleTimeout           = "completion-timeout"
+	RuleErrors            = "aer"
+	RuleContainment       = "dpc"
+	RuleNUMA              = "numa"
+	RuleDrift             = "drift"
+)
+
+// Finding is one thing an audit has to say.
+type Finding struct {
+	Rule     string   `json:"rule"`
+	Severity Severity `json:"severity"`
+	At       Address  `json:"at"`
+	Expected string   `json:"expected"`
+	Found    string   `json:"found"`
+	// Why says why it matters, in GB/s where it costs bandwidth.
+	Why string `json:"why"`
+	// LossBytesPerSecond is what the model says it costs; 0 for none or unknown.
+	LossBytesPerSecond float64 `json:"loss_bytes_per_second,omitempty"`
+	// Evidence is what else points to it: counters, logged packet headers.
+	Evidence []string `json:"evidence,omitempty"`
+	Remedy   []string `json:"remedy,omitempty"`
+}
+
+// AuditOptions is what an audit is told beside the path.
+type AuditOptions struct {
+	// Baseline is what was recorded earlier; nil for none.
+	Baseline *Baseline
+	// Sharing are other drives' paths through the same ports, for the shared
+	// bandwidth; those below the root port are found without.
+	Platform *Platform
+}
+
+// Audit judges a path: its links, its payload sizes and what limits it. The
+// worst findings come first.
+func Audit(t *Topology, p Path, o AuditOptions) []Finding {
+	if o.Platform == nil {
+		o.Platform = t.Platform
+	}
+	list := p.accessFindings()
+	list = append(list, p.linkFindings()...)
+	list = append(list, p.payloadHazards()...)
+	list = append(list, p.payloadAdvice(o.Platform)...)
+	list = append(list, p.readRequestFindings()...)
+	list = append(list, p.tagFindings()...)
+	list = append(list, sharedUplinks(t, p)...)
+	list = append(list, p.powerFindings(o.Platform)...)
+	list = append(list, p.timeoutFindings()...)
+	list = append(list, p.errorFindings()...)
+	list = append(list, p.numaFindings(o.Platform)...)
+	if o.Baseline != nil {
+		list = append(list, p.Drift(*o.Baseline)...)
+	}
+	order := []Severity{Critical, Warning, Advice, Note}
+	slices.SortStableFunc(list, func(a, b Finding) int {
+		return slices.Index(order, a.Severity) - slices.Index(order, b.Severity)
+	})
+	return list
+}
+
+// Worst is the severity of the first of sorted findings; "" for none.
+func Worst(list []Finding) Severity {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0].Severity
+}
+
+func gbps(bytesPerSecond float64) string { return fmt.Sprintf("%.2f GB/s", bytesPerSecond/1e9) }
+
+func (p Path) accessFindings() []Finding {
+	var list []Finding
+	for _, f := range p.Hops {
+		switch {
+		case f.HeaderOnly:
+			list = append(list, Finding{
+				Rule: RuleAccess, Severity: Warning, At: f.Address, Expected: "all of configuration space",
+				Found: fmt.Sprintf("%d bytes", f.ConfigBytes),
+				Why:   "payload sizes, tags and errors cannot be judged; this does not mean that the capability is missing", Remedy: []string{"run as root, outside a container"},
+			})
+			return list
+		case f.Express == nil:
+			list = append(list, Finding{
+				Rule: RuleAccess, Severity: Warning, At: f.Address, Expected: "a PCI Express capability", Found: "none",
+				Why: "the path cannot be judged beyond this function",
+			})
+		}
+	}
+	if !p.Complete && p.readable() && p.Endpoint().Express.Type.HasLink() {
+		list = append(list, Finding{
+			Rule: RuleAccess, Severity: Note, At: p.Top().Address, Expected: "a path up to the root port",
+			Found: "it ends at a " + p.Top().Express.Type.String(), Why: "what lies above is not in the dump and is not judged",
+		})
+	}
+	if p.Virtual != nil {
+		list = append(list, Finding{
+			Rule: RuleAccess, Severity: Note, At: *p.Virtual, Expected: "", Found: "a virtual function",
+			Why: "its payload and read request sizes are reserved; those of the physical function " + p.Endpoint().Address.String() + " count",
+		})
+	}
+	return list
+}
+
+func (p Path) linkFindings() []Finding {
+	var list []Finding
+	for _, l := range p.Links() {
+		f := Finding{
+			At: l.At, Expected: linkText(l.ExpectedSpeed, l.ExpectedWidth), Found: linkText(l.Speed, l.Width),
+			LossBytesPerSecond: max(RawRate(l.ExpectedSpeed, l.ExpectedWidth)-l.RawBytesPerSecond, 0),
+		}
+		f.Why = fmt.Sprintf("the link carries %s raw instead of %s", gbps(l.RawBytesPerSecond), gbps(RawRate(l.ExpectedSpeed, l.ExpectedWidth)))
+		switch l.Verdict {
+		case LinkDegraded:
+			f.Rule, f.Severity = RuleLinkDegraded, Critical
+			f.Remedy = []string{"reseat the drive and its cable, or riser; look for a bad lane or retimer"}
+			l.explainSpeed(&f)
+		case LinkIdle:
+			f.Rule, f.Severity = RuleLinkIdle, Note
+			f.Remedy = []string{"read the link again while the drive works"}
+		case LinkSlotLimited:
+			f.Rule, f.Severity, f.Expected = RuleLinkSlot, Note, linkText(l.DeviceSpeed, l.DeviceWidth)
+			f.LossBytesPerSecond = RawRate(l.DeviceSpeed, l.DeviceWidth) - l.RawBytesPerSecond
+			f.Why = fmt.Sprintf("not a fault: the port can do no more; the drive alone could do %s raw", gbps(RawRate(l.DeviceSpeed, l.DeviceWidth)))
+			f.Remedy = []string{"another slot, if more is wanted"}
+		default:
+			continue
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// explainSpeed adds why a link may be slow, where registers tell.
+func (l LinkState) explainSpeed(f *Finding) {
+	up := l.Upper
+	if up == nil || up.Express == nil || up.Express.Second == nil {
+		return
+	}
+	second, at := up.Express.Second, up.Address.String()
+	if t := second.TargetSpeed; t.Known() && t < l.ExpectedSpeed {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("the port %s is told to aim at %s only (Link Control 2)", at, t))
+		f.Remedy = []string{
+			fmt.Sprintf("setpci -s %s CAP_EXP+30.w=%04x:000f and then, to retrain, setpci -s %s CAP_EXP+10.w=0020:0020", at, uint8(l.ExpectedSpeed), at),
+			"look in BIOS for a forced link speed of this slot",
+		}
+	}
+	if up.Express.Link != nil && up.Express.Link.BandwidthChanged {
+		f.Evidence = append(f.Evidence, "the port's Link Status says that speed or width was lowered to keep the link reliable")
+	}
+}
+
+// sharedUplinks looks for ports that several drives' links come together at.
+func sharedUplinks(t *Topology, p Path) []Finding {
+	var list []Finding
+	for _, l := range p.Links()[min(1, len(p.Links())):] {
+		sum, drives := 0.0, 0
+		for _, f := range p.Below {
+			if f.BaseClass() != 0x0108 {
+				continue
+			}
+			other, err := t.Path(f.Address)
+			links := other.Links()
+			if err != nil || len(links) == 0 || !slices.ContainsFunc(links[1:], func(o LinkState) bool { return o.At == l.At }) {
+				continue
+			}
+			sum, drives = sum+links[0].RawBytesPerSecond, drives+1
+		}
+		if drives < 2 || sum <= l.RawBytesPerSecond || l.RawBytesPerSecond == 0 {
+			continue
+		}
+		list = append(list, Finding{
+			Rule: RuleSharedUplink, Severity: Note, At: l.At,
+			Expected: gbps(sum) + " raw, the sum of the drives' own links", Found: gbps(l.RawBytesPerSecond) + " raw",
+			Why:    fmt.Sprintf("%d drives share this link: at full load each has %s", drives, gbps(l.RawBytesPerSecond/float64(drives))),
+			Remedy: []string{"measure the drives one at a time, or spread them over root ports"},
+		})
+	}
+	return list
+}
+
+func (p Path) powerFindings(platform *Platform) []Finding {
+	var list []Finding
+	for _, f := range p.Hops {
+		if f.Express == nil || f.Express.Link == nil {
+			continue
+		}
+		states := []string{}
+		if a := f.Express.Link.ASPM; a != 0 {
+			states = append(states, a.String())
+		}
+		if f.L1SS != nil {
+			states = append(states, f.L1SS.Enabled.Names()...)
+		}
+		if len(states) == 0 || f.Express.Link.ASPM == 0 {
+			continue
+		}
+		finding := Finding{
+			Rule: RuleASPM, Severity: Note, At: f.Address, Expected: "none, where latency counts", Found: strings.Join(states, ", "),
+			Why:    "the first command after idling waits until the link is awake: microseconds from L1, up to a millisecond from L1.2",
+			Remedy: []string{"kernel parameter pcie_aspm.policy=performance, or echo performance > /sys/module/pcie_aspm/parameters/policy"},
+		}
+		if platform != nil && platform.ASPMPolicy != "" {
+			finding.Evidence = []string{"the kernel's ASPM policy is " + platform.ASPMPolicy}
+		}
+		list = append(list, finding)
+	}
+	return list
+}
+
+func (p Path) timeoutFindings() []Finding {
+	x := p.Endpoint().Express
+	if x == nil || x.Second == nil {
+		return nil
+	}
+	_, high := x.Second.TimeoutRange()
+	switch {
+	case x.Second.TimeoutDisabled:
+		return []Finding{{
+			Rule: RuleTimeout, Severity: Note, At: p.Endpoint().Address, Expected: "completion timeout enabled", Found: "disabled",
+			Why: "a lost completion hangs the drive for ever instead of being reported",
+		}}
+	case high == 0:
+		return []Finding{{
+			Rule: RuleTimeout, Severity: Warning, At: p.Endpoint().Address, Expected: "a defined completion timeout", Found: timeoutText(x.Second),
+			Why: "what the drive does about a lost completion is undefined",
+		}}
+	case high.Microseconds() < 10000:
+		return []Finding{{
+			Rule: RuleTimeout, Severity: Warning, At: p.Endpoint().Address, Expected: "at least 10ms", Found: timeoutText(x.Second),
+			Why: "a busy memory controller takes longer at times: reads then fail that would have been answered",
+		}}
+	}
+	return nil
+}
+
+// errorFindings looks at what went wrong so far: the kernel's counters, status
+// bits, and logged headers as evidence.
+func (p Path) errorFindings() []Finding {
+	var list []Finding
+	for i, f := range p.Hops {
+		if f.DPC != nil && f.DPC.Triggered {
+			list = append(list, Finding{
+				Rule: RuleContainment, Severity: Critical, At: f.Address, Expected: "not triggered", Found: fmt.Sprintf("triggered, status %04x", f.DPC.Status),
+				Why: "the port holds the link below it down after an error", Remedy: []string{"clear the cause, then the kernel's recovery or a rescan brings the link back"},
+			})
+		}
+		if finding, ok := p.errorsOf(i, f); ok {
+			list = append(list, finding)
+		}
+	}
+	return list
+}
+
+func (p Path) errorsOf(hop int, f *Function) (Finding, bool) {
+	finding := Finding{Rule: RuleErrors, Severity: Note, At: f.Address, Expected: "no errors"}
+	var counted []string
+	malformed := f.AER != nil && f.AER.Uncorrectable&MalformedTLP != 0
+	if f.Sysfs != nil {
+		grown := f.Sysfs.Errors.Since(nil)
+		for _, name := range slices.Sorted(maps.Keys(grown)) {
+			counted = append(counted, fmt.Sprintf("%s %d", name, grown[name]))
+			malformed = malformed || strings.HasPrefix(name, "fatal Malf") || strings.HasPrefix(name, "nonfatal Malf")
+			if !strings.HasPrefix(name, "correctable") {
+				finding.Severity = Warning
+			}
+		}
+	}
+	if f.AER != nil {
+		if u := f.AER.Uncorrectable.Names(); len(u) > 0 {
+			counted = append(counted, "status: uncorrectable "+strings.Join(u, " "))
+			// Unsupported requests are what probing an empty slot leaves behind.
+			if f.AER.Uncorrectable&^UnsupportedRequest != 0 {
+				finding.Severity = Warning
+			}
+		}
+		if c := f.AER.Correctable.Names(); len(c) > 0 {
+			counted = append(counted, "status: correctable "+strings.Join(c, " "))
+		}
+		finding.Evidence = p.headerEvidence(hop, f)
+	}
+	if len(counted) == 0 {
+		return finding, false
+	}
+	finding.Found = strings.Join(counted, ", ")
+	finding.Why = "errors cost replays and, when uncorrectable, the link"
+	if malformed {
+		finding.Severity = Critical
+		finding.Why = "a packet larger than this port accepts arrived: payload sizes on the path disagree, or did"
+		finding.Remedy = []string{"nvop pcie set --mps auto, then look whether the counter still grows"}
+	}
+	return finding, true
+}
+
+// headerEvidence decodes a logged header and compares it with the port.
+func (p Path) headerEvidence(hop int, f *Function) []string {
+	if f.AER.FlitLogged {
+		return []string{"a header was logged in Flit Mode, whose layout is not decoded here"}
+	}
+	h := f.AER.Header
+	if h == nil || f.AER.Uncorrectable == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("logged header: %s, %d bytes of data, requester %s, address %#x", h.Kind, h.PayloadBytes, h.Requester, h.Address)
+	if f.Express != nil && h.PayloadBytes > int(f.Express.MaxPayload) {
+		text += fmt.Sprintf(": more than the %d bytes that hop %d accepts", f.Express.MaxPayload, hop)
+	}
+	return []string{text}
+}
+
+func (p Path) numaFindings(platform *Platform) []Finding {
+	s := p.Endpoint().Sysfs
+	if s == nil || platform == nil || platform.NUMANodes < 2 {
+		return nil
+	}
+	f := Finding{Rule: RuleNUMA, Severity: Note, At: p.Endpoint().Address, Expected: "load from the drive's own node"}
+	if s.NUMANode < 0 {
+		f.Found, f.Why = "the platform does not say which node that is", "from another socket reads cost bandwidth and a microsecond; which CPUs are near is unknown"
+		return []Finding{f}
+	}
+	f.Found = fmt.Sprintf("node %d, CPUs %s", s.NUMANode, s.LocalCPUs)
+	f.Why = "from another socket every transfer crosses the socket link, which all drives of that socket share"
+	f.Remedy = []string{"run the load on CPUs " + s.LocalCPUs}
+	return []Finding{f}
+}

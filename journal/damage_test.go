@@ -10,10 +10,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"nvop/endurance/run"
+	"nvop/namespace/txn"
 )
 
 var update = flag.Bool("update", false, "write the fixture of the newest schema version to testdata")
@@ -120,28 +122,54 @@ func TestOpen_overwritten(t *testing.T) {
 	}
 }
 
-// FuzzOpen opens arbitrary bytes as a journal.
-func FuzzOpen(f *testing.F) {
-	path := filepath.Join(f.TempDir(), "base.db")
-	j, err := Open(context.Background(), path, ReadWrite)
+// smallJournal holds one record of each kind.
+func smallJournal(f *testing.F) *Journal {
+	f.Helper()
+	ctx := context.Background()
+	j, err := Open(ctx, filepath.Join(f.TempDir(), "base.db"), ReadWrite)
 	if err != nil {
 		f.Fatal(err)
 	}
-	recordSome(f, j, 1)
+	id, err := j.BeginTransaction(ctx, sampleTransaction())
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := j.Intent(ctx, txn.Intent{TransactionID: id, Seq: 1}); err != nil {
+		f.Fatal(err)
+	}
+	r := beginTest(f, j, 1)
+	s := newSynth(1)
+	s.lean = true
+	b := s.batch(2)
+	b.Events = []run.Event{{Kind: run.EventStarted}}
+	b.Histograms = s.flush()
+	b.Gaps = []run.GapRow{{Second: 2, Reason: "resumed"}}
+	b.Checkpoint.State = run.StateFinished
+	b.Verdict = &run.Verdict{WAF: run.WAF{Available: true}}
+	if err := r.Commit(ctx, b); err != nil {
+		f.Fatal(err)
+	}
+	return j
+}
+
+// FuzzOpen overwrites a small journal with arbitrary bytes and uses what opens:
+// no error matters, a panic does. SQLite's own code is slow when it is
+// instrumented for fuzzing, so the journal is as small as one can be.
+func FuzzOpen(f *testing.F) {
+	ctx := context.Background()
+	j := smallJournal(f)
+	path := j.Path()
 	closeJournal(f, j)
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add([]byte{}, uint32(0), []byte{})
-	f.Add(whole[:4096], uint32(0), []byte{})
-	f.Add(whole, uint32(100), []byte{13, 0, 0})
-	f.Add(whole, uint32(4096*3), []byte("\x00\xff\x00\xff"))
-	f.Fuzz(func(t *testing.T, b []byte, at uint32, patch []byte) {
-		if len(b) == 0 {
-			b = whole // mutations of a sound journal go deeper
-		}
-		b = bytes.Clone(b)
+	f.Add(uint32(0), []byte{}, uint32(0))
+	f.Add(uint32(100), []byte{13, 0, 0}, uint32(0))
+	f.Add(uint32(4096*3), []byte("\x00\xff\x00\xff"), uint32(0))
+	f.Add(uint32(0), []byte("no database"), uint32(4096))
+	f.Fuzz(func(t *testing.T, at uint32, patch []byte, cut uint32) {
+		b := bytes.Clone(whole[:len(whole)-int(cut%uint32(len(whole)))])
 		if int64(at) < int64(len(b)) {
 			copy(b[at:], patch)
 		}
@@ -149,16 +177,64 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, mode := range []Mode{ReadOnly, ReadWrite} {
-			j, err := Open(context.Background(), path, mode)
-			if err != nil {
-				if strings.Contains(err.Error(), "\n") {
-					t.Errorf("not one line: %q", err)
-				}
-				continue
-			}
-			_ = useAll(context.Background(), j) // any error, no panic
-			_ = j.Close()
+		j, err := Open(ctx, path, ReadOnly)
+		if err != nil {
+			clearLine(t, err, path)
+			return
+		}
+		_ = useAll(ctx, j)
+		_ = j.Close()
+	})
+}
+
+// FuzzStored puts arbitrary values where a journal holds encoded ones, past
+// SQLite's checks: every reader must answer with an error or a value.
+func FuzzStored(f *testing.F) {
+	ctx := context.Background()
+	j := smallJournal(f)
+	f.Cleanup(func() { _ = j.Close() })
+	if _, err := j.w.Exec("PRAGMA ignore_check_constraints = 1; PRAGMA synchronous = OFF"); err != nil {
+		f.Fatal(err)
+	}
+	targets := []string{
+		"UPDATE counters SET units = ? ", "UPDATE counters SET units_after = ? ",
+		"UPDATE samples SET media_errors = ?", "UPDATE events SET sha256 = ? WHERE event = 1",
+		"UPDATE steps SET prev_sha256 = ?", "UPDATE histograms SET encoded = ? WHERE second = 0",
+		"UPDATE checkpoints SET checkpoint_json = cast(? AS TEXT)", "UPDATE verdicts SET verdict_json = cast(? AS TEXT)",
+		"UPDATE runs SET header_json = cast(? AS TEXT)", "UPDATE transactions SET plan_json = cast(? AS TEXT)",
+		"UPDATE steps SET record_json = cast(? AS TEXT) WHERE record = 1", "UPDATE runs SET events_head_sha256 = ?",
+	}
+	for i := range targets {
+		f.Add(uint8(i), []byte(`{"number":4,"open":[{"encoded":"/w=="}],"waf":{"available":true,"source":"a / b"}}`))
+		f.Add(uint8(i), []byte{1, 2})
+	}
+	f.Fuzz(func(t *testing.T, target uint8, value []byte) {
+		if value == nil {
+			value = []byte{}
+		}
+		tx, err := j.w.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.Exec(targets[int(target)%len(targets)], value); err != nil {
+			t.Fatal(err)
+		}
+		v := Verification{}
+		_ = v.transactions(ctx, tx)
+		_ = v.runs(ctx, tx)
+		var h txn.History
+		if rows, err := tx.QueryContext(ctx, `SELECT kind, record_json FROM steps WHERE kind <> 'state'`); err == nil {
+			_ = eachRow(rows, func() error { return scanStep(&h, rows) })
+		}
+		samples, _ := scanSamples(ctx, tx, 1, 0)
+		m := Measured{}
+		_ = m.phase(ctx, tx, 1)
+		if infos, err := scanRuns(ctx, tx, ``); err == nil {
+			m.waf(infos[0].Verdict, samples)
+		}
+		for _, table := range Tables() {
+			_ = eachCells(ctx, tx, 1, table, func(c []cell) error { _ = c[0].text(); return nil })
 		}
 	})
 }

@@ -293,3 +293,99 @@ func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 		}
 	})
 }
+
+// TestThin_keepsEdges: of samples every 10 s and a media counter that moves
+// every 60 s, the edges and the sample before each stay, and the WAF computed
+// from what stays is the one computed from all.
+func TestThin_keepsEdges(t *testing.T) {
+	ctx := context.Background()
+	j := openTest(t)
+	j.keepSeconds = 600
+	r := beginTest(t, j, 1)
+	s := newSynth(1)
+	s.lean, s.mediaEvery = true, 60
+	var all []run.Sample
+	for s.cp.NextSecond < 7200 {
+		b := s.batch(100)
+		for i := range b.Samples {
+			switch b.Samples[i].Second {
+			case 3030: // health differs once
+				b.Samples[i].SparePercent = 99
+			case 3330:
+				b.Samples[i] = run.Sample{Second: 3330, Failure: "no answer"}
+			}
+		}
+		all = append(all, b.Samples...)
+		if err := r.Commit(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := j.Samples(ctx, r.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[int64]bool{3020: true, 3030: true, 3040: true, 3320: false, 3330: true, 3340: true}
+	for sec := int64(0); sec < 7200; sec += 10 {
+		if sec%60 == 0 || sec%60 == 50 || sec >= 6600 {
+			want[sec] = true
+		}
+	}
+	got := map[int64]bool{}
+	for _, k := range kept {
+		got[k.Second] = true
+		if !want[k.Second] {
+			t.Errorf("the sample of second %d is kept", k.Second)
+		}
+	}
+	for sec, wanted := range want {
+		if wanted && !got[sec] {
+			t.Errorf("the sample of second %d is gone", sec)
+		}
+	}
+	capacity := s.cp.Totals.WriteBytes / 5
+	a, b := endurance.MeasureWAF(all, capacity, 1200, false), endurance.MeasureWAF(kept, capacity, 1200, false)
+	if d := cmp.Diff(a, b); d != "" || !a.Available {
+		t.Errorf("WAF of all and of kept samples:\n%s%+v", d, a)
+	}
+}
+
+// TestMerger_spansThatCrossMinutes: such a histogram is merged but tells of no
+// minute.
+func TestMerger_spansThatCrossMinutes(t *testing.T) {
+	s := newSynth(1)
+	m := newMerger()
+	var total uint64
+	for _, at := range [][2]int64{{0, 60}, {60, 30}, {90, 30}, {120, 70}, {190, 50}, {590, 20}, {610, 50}} {
+		h := s.latencies(100)
+		enc, err := h.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += h.Count()
+		if err := m.add(&run.Histogram{Second: at[0], Seconds: at[1], Encoded: enc}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.flush(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[int64]int64{}
+	for _, l := range m.minutes {
+		got[l.minute] = l.count
+	}
+	if d := cmp.Diff(map[int64]int64{0: 100, 1: 200, 3: 100, 10: 100}, got); d != "" {
+		t.Errorf("minutes (-want +got):\n%s", d)
+	}
+	spans := [][2]int64{}
+	for _, h := range m.merged {
+		d, err := stats.DecodeHistogram(h.Encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total -= d.Count()
+		spans = append(spans, [2]int64{h.Second, h.Seconds})
+	}
+	if d := cmp.Diff([][2]int64{{0, 610}, {610, 50}}, spans); d != "" || total != 0 {
+		t.Errorf("spans (-want +got):\n%s%d latencies missing", d, total)
+	}
+}

@@ -71,11 +71,11 @@ func lockDrive(dir, serial, address, purpose string) (*driveLock, error) {
 			Remedy: "wait for it, or stop it",
 		}
 	}
-	if err := f.Truncate(0); err == nil {
-		_, err = fmt.Fprintf(f, "process %d, %s\n", os.Getpid(), purpose)
+	if err := f.Truncate(0); err != nil {
+		return nil, errors.Join(fmt.Errorf("drive lock: %w", err), f.Close())
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("drive lock %s: %w", path, err), f.Close())
+	if _, err := fmt.Fprintf(f, "process %d, %s\n", os.Getpid(), purpose); err != nil {
+		return nil, errors.Join(fmt.Errorf("drive lock: %w", err), f.Close())
 	}
 	return &driveLock{f: f}, nil
 }

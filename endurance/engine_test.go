@@ -462,3 +462,53 @@ func (q *broken) Reap(res []nvmeioctl.IOResult, until nvmeioctl.Instant) (int, e
 	res[0] = nvmeioctl.IOResult{Tag: tag, Done: until}
 	return 1, nil
 }
+
+// Where passes are short, the end of one and the beginning of the next would
+// meet in flight, were it not that every worker waits for the others there.
+func TestSimulate_passesDoNotOverlap(t *testing.T) {
+	for _, workers := range []uint32{1, 2, 3} {
+		w, m := newWorld(), &memory{}
+		job := testJob(run.PatternRandom)
+		job.CapacityBytes, job.Workers = 4096*20, workers
+		job.Phases[0].End = run.End{Passes: 200}
+		v, err := simulate(t, Config{Job: job, Recorder: m}, w, virtualClock())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.check(t)
+		if w.overlap {
+			t.Errorf("%d workers: two writes of one block were in flight", workers)
+		}
+		if v.Totals.WriteOps != 4000 || len(w.written) != 20 {
+			t.Errorf("%d workers: %+v", workers, v.Totals)
+		}
+	}
+}
+
+// A worker stops at the committed mark, and goes on when it is moved.
+func TestStep_stopsAtTheMark(t *testing.T) {
+	for _, pattern := range []run.Pattern{run.PatternSequential, run.PatternRandom, run.PatternReplacement} {
+		job := benchJob(1, pattern, 1<<40)
+		job.Phases[0].Depth = 8
+		st, err := newStage(&job, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := &track{lanes: make([]lane, 1)}
+		w := newWorker(0, 8, 32, newRing(8), tr)
+		w.rowEnd, w.tally = nvmeioctl.Never, newTally(0, 8)
+		if err := w.begin(st, job.LBABytes, run.WorkerMark{}, 0, 0, nvmeioctl.Never); err != nil {
+			t.Fatal(err)
+		}
+		for _, high := range []uint64{0, 3, 50, 51} {
+			tr.high.Store(high)
+			var got standing
+			for range 100 {
+				got = w.step(nvmeioctl.Never - 1)
+			}
+			if w.next != high || w.tally.ops[dirWrite] != high || got != blocked {
+				t.Errorf("%s: %d submitted, %d completed at mark %d, standing %d", pattern, w.next, w.tally.ops[dirWrite], high, got)
+			}
+		}
+	}
+}

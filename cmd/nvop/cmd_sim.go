@@ -13,6 +13,7 @@ import (
 type simCmd struct {
 	Profiles simProfilesCmd `cmd:"" help:"List the drive models that can be simulated."`
 	Create   simCreateCmd   `cmd:"" help:"Make a simulated drive in a file."`
+	Serve    simServeCmd    `cmd:"" help:"Serve a simulated drive to Linux hosts over NVMe/TCP."`
 }
 
 type simProfilesCmd struct{}

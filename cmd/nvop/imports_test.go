@@ -46,6 +46,7 @@ func mayImport() map[string][]string {
 		"nvmeioctl/admin":          {dev, spec, spec + "/vendor"},
 		"nvmeioctl/layer":          {dev, spec, spec + "/vendor"},
 		"nvmeioctl/syncio":         {dev, spec},
+		"nvmeioctl/nvmetcp":        {dev, spec},
 		"nvmeioctl/sim":            {dev, spec, spec + "/vendor", "nvmeioctl/sim/ftl"},
 		"nvmeioctl/nvmetest":       {dev, spec, "nvmeioctl/admin", "nvmeioctl/layer"},
 		"nvmeioctl/nvmetest/vm":    {},

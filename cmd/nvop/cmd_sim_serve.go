@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"nvop/cmd/nvop/internal/render"
+	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/layer"
+	"nvop/nvmeioctl/nvmespec"
+	"nvop/nvmeioctl/nvmetcp"
+	"nvop/nvmeioctl/sim"
+)
+
+type simServeCmd struct {
+	File      string        `arg:"" help:"The drive: FILE or sim:FILE, or sim:PROFILE for one that lives as long as the command." placeholder:"FILE"`
+	Listen    string        `default:"127.0.0.1:4420" help:"Address and port to listen on." placeholder:"HOST:PORT"`
+	NQN       string        `name:"nqn" help:"Name of the subsystem (default: the drive's own)." placeholder:"NQN"`
+	Fault     string        `help:"Misbehave as this expression says: \"fail 3rd write with 0x4281\", \"corrupt 2nd read\", \"after create power-cut\"." placeholder:"EXPR"`
+	Outage    time.Duration `default:"5s" help:"How long the power stays off after a power cut." placeholder:"TIME"`
+	ClockRate uint32        `default:"1" help:"How many seconds pass on the drive in one second." placeholder:"N"`
+	SaveEvery time.Duration `default:"10s" help:"How often the drive's counters are saved while it is used." placeholder:"TIME"`
+}
+
+func (simServeCmd) Help() string {
+	return "Makes a simulated drive an NVMe/TCP subsystem that a Linux host can connect to with nvme-cli, until it is interrupted. " +
+		"Example: nvop sim serve drive.nvop"
+}
+
+type simServeResult struct {
+	Schema       string   `json:"schema"`
+	Drive        string   `json:"drive"`
+	Serial       string   `json:"serial"`
+	Address      string   `json:"address"`
+	Port         string   `json:"port"`
+	SubsystemNQN string   `json:"subsystem_nqn"`
+	Controllers  int      `json:"controllers"`
+	Connect      string   `json:"connect"`
+	Commands     []string `json:"commands"`
+}
+
+func (r simServeResult) Text(p *render.Page) {
+	p.Line("serving %s, serial number %s, on %s port %s until interrupted", r.Drive, r.Serial, r.Address, r.Port)
+	p.Line("as root, on the host that is to have the drive:")
+	for _, c := range r.Commands {
+		p.Line("  %s", c)
+	}
+}
+
+func (c simServeCmd) Run(ctx context.Context, a *app) (err error) {
+	if c.Outage <= 0 || c.SaveEvery <= 0 || c.ClockRate == 0 {
+		return usagef("--outage, --save-every and --clock-rate must be more than 0")
+	}
+	plan, err := layer.ParseFaults(c.Fault)
+	if err != nil {
+		return &codedError{exitUsage, err}
+	}
+	address := c.File
+	if !strings.HasPrefix(address, "sim:") {
+		address = "sim:" + address
+	}
+	d, err := a.open(address)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	if err := d.sim.KeepContents(); err != nil {
+		return err
+	}
+	s := &server{app: a, cmd: c, drive: d.sim, gone: make(chan struct{}, 1)}
+	if err := s.prepare(ctx, plan); err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return err
+	}
+	inv, err := d.inventory(ctx)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	r := s.result(ln.Addr(), address, inv.Identity.Serial)
+	if err := a.print(r); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	return s.run(ctx, ln)
+}
+
+// server is one run of the command.
+type server struct {
+	app    *app
+	cmd    simServeCmd
+	drive  *sim.Drive
+	target *nvmetcp.Target
+	// faults is one a controller: each counts its own commands.
+	faults []*armed
+	gone   chan struct{}
+}
+
+// armed misbehaves once it is told to: the target's own look at the drive does
+// not count.
+type armed struct {
+	nvmeioctl.Device
+	faulty *layer.Faulty
+	on     atomic.Bool
+}
+
+func (d *armed) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.Completion, error) {
+	if d.on.Load() {
+		return d.faulty.Submit(ctx, cmd)
+	}
+	return d.Device.Submit(ctx, cmd)
+}
+
+// Unwrap implements nvmeioctl.Wrapper.
+func (d *armed) Unwrap() nvmeioctl.Device { return d.faulty }
+
+// prepare makes the target of all the drive's controllers.
+func (s *server) prepare(ctx context.Context, plan layer.FaultPlan) error {
+	first := s.drive.Profile().FirstController
+	var devices []nvmeioctl.Device
+	for id := first; ; id++ {
+		dev, err := s.drive.OpenController(id)
+		if err != nil {
+			break // there are no more
+		}
+		f := &armed{Device: dev, faulty: layer.Fault(dev, plan, s.app.clock)}
+		s.faults = append(s.faults, f)
+		devices = append(devices, f)
+	}
+	var logMu sync.Mutex
+	t, err := nvmetcp.New(ctx, nvmetcp.Config{
+		SubsystemNQN: s.cmd.NQN, Controllers: devices, Clock: s.app.clock,
+		Log: func(line string) {
+			logMu.Lock()
+			defer logMu.Unlock()
+			s.app.note("%s", line)
+		},
+		Gone: func() {
+			select {
+			case s.gone <- struct{}{}:
+			default:
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	s.target = t
+	for _, f := range s.faults {
+		f.on.Store(true)
+	}
+	return nil
+}
+
+// result tells how to connect, and warns of an address that others can reach.
+func (s *server) result(addr net.Addr, address, serial string) simServeResult {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		host, port = addr.String(), ""
+	}
+	ip := net.ParseIP(host)
+	if ip == nil || !ip.IsLoopback() {
+		s.app.note("warning: %s is not this host's loopback: whoever reaches it can read, write and format the drive, without a password", host)
+	}
+	if ip != nil && ip.IsUnspecified() {
+		host = "ADDRESS"
+	}
+	connect := fmt.Sprintf("nvme connect -t tcp -a %s -s %s -n %s", host, port, s.target.SubsystemNQN())
+	return simServeResult{
+		Schema: "nvop.sim-serve/1", Drive: address, Serial: serial, Address: host, Port: port,
+		SubsystemNQN: s.target.SubsystemNQN(), Controllers: len(s.faults), Connect: connect,
+		Commands: []string{"modprobe nvme-tcp", connect, "nvme list", "nvme disconnect -n " + s.target.SubsystemNQN()},
+	}
+}
+
+// run serves until ctx is done. The drive's clock runs with the wall's, and its
+// state is saved now and then, at every power cut, and at the end.
+func (s *server) run(ctx context.Context, ln net.Listener) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	wg.Go(func() { cancel(s.keepTime(ctx)) })
+	wg.Go(func() { cancel(s.keepPower(ctx)) })
+	err := s.target.Serve(ctx, ln)
+	cancel(err)
+	wg.Wait()
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return errors.Join(err, s.stop())
+}
+
+// stop is an orderly end: what is in the drive's cache goes to its medium.
+func (s *server) stop() error {
+	flush := &nvmeioctl.Command{IO: true, Opcode: nvmespec.IOOpFlush, NSID: nvmespec.BroadcastNSID, Timeout: time.Hour}
+	_, err := s.drive.Submit(context.Background(), flush)
+	if err == nil {
+		err = s.drive.Save(s.drive.Checkpoint())
+	}
+	return err
+}
+
+// keepTime lets time pass on the drive, and saves what it has counted.
+func (s *server) keepTime(ctx context.Context) error {
+	const tick = time.Second
+	clock := s.app.clock
+	last, saved, commands := clock.Now(), clock.Now(), uint64(0)
+	for clock.Sleep(ctx, tick) == nil {
+		now := clock.Now()
+		passed := now.Sub(last) * time.Duration(s.cmd.ClockRate)
+		last = now
+		s.drive.Clock().AdvanceTo(s.drive.Clock().Now().Add(passed))
+		if n := s.target.Stats().Commands; n != commands && now.Sub(saved) >= s.cmd.SaveEvery {
+			commands, saved = n, now
+			if err := s.drive.Save(s.drive.Checkpoint()); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// keepPower takes the drive off the network while its power is cut.
+func (s *server) keepPower(ctx context.Context) error {
+	for {
+		select {
+		case <-s.gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		off := false
+		for _, f := range s.faults {
+			off = off || f.faulty.PowerOff()
+		}
+		if !off {
+			if err := s.drive.SaveError(); err != nil {
+				return err
+			}
+			continue
+		}
+		s.target.SetOffline(true)
+		s.app.note("the drive has lost its power; it is back in %s", s.cmd.Outage)
+		if err := s.app.clock.Sleep(ctx, s.cmd.Outage); err != nil {
+			return err
+		}
+		for _, f := range s.faults {
+			if err := f.faulty.PowerOn(); err != nil {
+				return err
+			}
+		}
+		s.target.SetOffline(false)
+		s.app.note("the drive has its power again")
+	}
+}

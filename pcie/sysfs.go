@@ -19,6 +19,10 @@ import (
 type Sysfs struct {
 	// Root is where sys and proc are found; "" means "/".
 	Root string
+	// OpenConfig opens a file of configuration space; nil opens it as it is. A
+	// test puts a model of the registers here, since a plain file keeps what
+	// hardware would not.
+	OpenConfig func(path string, write bool) (ConfigFile, error)
 }
 
 // Attributes is what sysfs says of a function beside its configuration space.
@@ -244,11 +248,11 @@ func (s Sysfs) function(a Address, dir string) (Function, error) {
 }
 
 func (s Sysfs) config(dir string) ([]byte, error) {
-	f, err := os.Open(s.under(filepath.Join(dir, "config")))
+	f, err := s.openConfig(dir, false)
 	if err != nil {
 		return nil, err
 	}
-	config, err := io.ReadAll(io.LimitReader(f, configBytes))
+	config, err := io.ReadAll(io.NewSectionReader(f, 0, configBytes))
 	return config, errors.Join(err, f.Close())
 }
 

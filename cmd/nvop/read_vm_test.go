@@ -395,10 +395,10 @@ func guestNoDevice(t *testing.T) {
 			if lines := strings.Split(strings.TrimSpace(r.stderr), "\n"); len(lines) != 1 || !strings.Contains(r.stderr, c.path) {
 				t.Errorf("nvop %q: not one line that names it: %v", command, r)
 			}
-			doc := decodeOne(t, want(t, c.code, append(command, "-o", "json")...).stdout)
-			if text(doc["exit_code"]) != strconv.Itoa(c.code) {
-				t.Errorf("nvop %q: error document %v", command, doc)
-			}
+		}
+		doc := decodeOne(t, want(t, c.code, "show", c.path, "-o", "json").stdout)
+		if text(doc["exit_code"]) != strconv.Itoa(c.code) {
+			t.Errorf("nvop show %s: error document %v", c.path, doc)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 type Case struct {
 	// Name has no spaces.
 	Name string
-	// Limit is the case's own deadline; 0 means a minute.
+	// Limit is the case's own deadline; 0 means two minutes.
 	Limit time.Duration
 	// Run is an ordinary test function. It runs in a process of its own, so
 	// that neither a crash nor a hang takes the other cases with it.
@@ -27,7 +27,7 @@ type Case struct {
 
 func (c Case) limit() time.Duration {
 	if c.Limit == 0 {
-		return time.Minute
+		return 2 * time.Minute
 	}
 	return c.Limit
 }

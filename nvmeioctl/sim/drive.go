@@ -113,6 +113,9 @@ func newDrive(name string, st *state) (*Drive, error) {
 
 // Create makes a drive in a file, which must not exist.
 func Create(path string, p Profile, o Options) error {
+	if err := refuseContents(path); err != nil {
+		return err
+	}
 	d, err := New(p, o)
 	if err != nil {
 		return err
@@ -140,6 +143,9 @@ func Open(path string) (*Drive, error) {
 		return nil, errors.Join(err, f.close())
 	}
 	d.file = f
+	if err := d.findContents(); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
 	return d, nil
 }
 
@@ -298,6 +304,7 @@ func (d *Drive) PowerCycle(clean bool) error {
 		if !clean {
 			st.UnsafeShutdowns++
 		}
+		d.powerCycled(clean)
 		st.resetAll(d.clock.Now(), ResetByPowerCycle)
 	})
 }
@@ -421,7 +428,7 @@ func (d *Drive) Close() error {
 	if d.file == nil {
 		return nil
 	}
-	err := d.file.close()
+	err := errors.Join(d.closeContents(), d.file.close())
 	d.file = nil
 	return err
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // ioCommand is one row of the NVM command set as passed through: without
-// timing and without contents. Queues are the way to move data.
+// timing, and with contents where the drive keeps them (see KeepContents).
+// Queues are the way to move data fast.
 type ioCommand struct {
 	opcode  uint8
 	needs   func(*Profile) bool
@@ -22,11 +23,13 @@ func ioCommands() []ioCommand {
 		// Bits of CDW12: LR, FUA, PRINFO, and the number of blocks.
 		transfer = 0xFC00FFFF
 	)
+	zeroes := func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IOWriteZeroes) != 0 }
 	deallocates := func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IODatasetManagement) != 0 }
 	return []ioCommand{
-		{opcode: nvmespec.IOOpFlush, run: func(*request, *namespace) nvmespec.Status { return nvmespec.StatusSuccess }},
+		{opcode: nvmespec.IOOpFlush, run: func(r *request, ns *namespace) nvmespec.Status { return r.flushContents(ns.NSID) }},
 		{opcode: nvmespec.IOOpWrite, effects: nvmespec.EffectContent, used: [6]uint32{all, all, transfer, all, all, all}, run: transferData},
 		{opcode: nvmespec.IOOpRead, used: [6]uint32{all, all, transfer, all, all, all}, run: transferData},
+		{opcode: nvmespec.IOOpWriteZeroes, needs: zeroes, effects: nvmespec.EffectContent, used: [6]uint32{all, all, transfer | 1<<25, all, all, all}, run: writeZeroes},
 		{opcode: nvmespec.IOOpDatasetManagement, needs: deallocates, effects: nvmespec.EffectContent, used: [6]uint32{0xFF, 0x7}, run: manageDataset},
 	}
 }
@@ -42,7 +45,7 @@ func (r *request) runIO() (uint32, nvmespec.Status) {
 		}
 		if s := r.d.ioStatus(r.c, r.cmd.NSID); s != 0 {
 			if r.cmd.Opcode == nvmespec.IOOpFlush && r.cmd.NSID == nsidAll {
-				return 0, nvmespec.StatusSuccess
+				return 0, r.flushContents(nsidAll)
 			}
 			return 0, s
 		}
@@ -91,8 +94,8 @@ func (r *request) blockRange(ns *namespace, lba, blocks uint64) (offset, length 
 	return lba * data, blocks * data, true
 }
 
-// transferData carries out Read and Write. What is read is zeros: the drive
-// keeps no contents.
+// transferData carries out Read and Write. What is read is zeros where the
+// drive keeps no contents.
 func transferData(r *request, ns *namespace) nvmespec.Status {
 	lba := uint64(r.cmd.CDW10) | uint64(r.cmd.CDW11)<<32
 	offset, length, ok := r.blockRange(ns, lba, uint64(r.cmd.CDW12&0xFFFF)+1)
@@ -118,7 +121,25 @@ func transferData(r *request, ns *namespace) nvmespec.Status {
 		op = mediaRead
 		clear(r.cmd.Data[:transfer])
 	}
-	return r.d.media.access(op, ns.NSID, offset, length)
+	if s := r.d.media.access(op, ns.NSID, offset, length); s != 0 {
+		return s
+	}
+	return r.moveContents(ns, lba, r.cmd.Data[:transfer])
+}
+
+// writeZeroes carries out Write Zeroes, as a deallocation: what is deallocated
+// reads as zeros.
+func writeZeroes(r *request, ns *namespace) nvmespec.Status {
+	lba, blocks := uint64(r.cmd.CDW10)|uint64(r.cmd.CDW11)<<32, uint64(r.cmd.CDW12&0xFFFF)+1
+	offset, length, ok := r.blockRange(ns, lba, blocks)
+	if !ok {
+		_, s := r.fail(nvmespec.StatusLBAOutOfRange, paramCDW10)
+		return s
+	}
+	if s := r.d.media.access(mediaDeallocate, ns.NSID, offset, length); s != 0 {
+		return s
+	}
+	return r.zeroContents(ns, lba, blocks)
 }
 
 // manageDataset carries out Dataset Management: deallocation; its hints are
@@ -130,22 +151,26 @@ func manageDataset(r *request, ns *namespace) nvmespec.Status {
 		_, s := r.fail(nvmespec.StatusDataTransfer, paramNone)
 		return s
 	}
-	type span struct{ offset, length uint64 }
+	type span struct{ offset, length, lba, blocks uint64 }
 	var spans []span
 	for i := range n {
 		e := r.cmd.Data[i*rangeBytes:]
-		offset, length, ok := r.blockRange(ns, binary.LittleEndian.Uint64(e[8:]), uint64(binary.LittleEndian.Uint32(e[4:])))
+		lba, blocks := binary.LittleEndian.Uint64(e[8:]), uint64(binary.LittleEndian.Uint32(e[4:]))
+		offset, length, ok := r.blockRange(ns, lba, blocks)
 		if !ok {
 			_, s := r.fail(nvmespec.StatusLBAOutOfRange, paramNone)
 			return s
 		}
-		spans = append(spans, span{offset, length})
+		spans = append(spans, span{offset, length, lba, blocks})
 	}
 	if r.cmd.CDW11&4 == 0 {
 		return nvmespec.StatusSuccess
 	}
 	for _, s := range spans {
 		if st := r.d.media.access(mediaDeallocate, ns.NSID, s.offset, s.length); st != 0 {
+			return st
+		}
+		if st := r.zeroContents(ns, s.lba, s.blocks); st != 0 {
 			return st
 		}
 	}

@@ -217,7 +217,7 @@ func (d *Drive) warnings(m mediaCounters) nvmespec.CriticalWarning {
 	if over != 0 && m.Kelvin >= over || m.Kelvin <= under {
 		w |= nvmespec.WarningTemperature
 	}
-	if f, ok := d.media.(*flashMedia); ok && f.flash.WornOut() {
+	if f := d.flash(); f != nil && f.flash.WornOut() {
 		w |= nvmespec.WarningReadOnly
 	}
 	return w

@@ -43,6 +43,9 @@ func (d *Drive) Queue(nsid uint32, depth int, lapse uint32) (nvmeioctl.IOQueue, 
 	if err := d.gone(); err != nil {
 		return nil, err
 	}
+	if err := d.refuseQueue(); err != nil {
+		return nil, err
+	}
 	m, ok := d.media.(*flashMedia)
 	if !ok {
 		return nil, &nvmeioctl.UnsupportedError{Feature: "I/O queue of " + d.name, Needs: "a flash model"}

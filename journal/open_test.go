@@ -276,6 +276,20 @@ func TestMigrate_stepsForwardAndForReaders(t *testing.T) {
 	if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
 		t.Error("a reader migrated the file")
 	}
+	var wg sync.WaitGroup
+	for range 6 { // only one of them migrates
+		wg.Go(func() {
+			j, err := openWith(ctx, path, ReadWrite, next)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := j.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 	check(openWith(ctx, path, ReadWrite, next))
 	check(openWith(ctx, path, ReadOnly, next))
 	_, err = openWith(ctx, path, ReadWrite, first)

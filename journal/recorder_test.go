@@ -205,6 +205,7 @@ func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 		want := map[minuteKey]*stats.Histogram{}
 		whole := map[minuteKey]*stats.Histogram{} // of a phase
 		sums := map[[2]int64]run.Counts{}
+		flags := map[[2]int64]run.RowFlags{}
 		for s.cp.NextSecond < start+2000 {
 			b := s.batch(min(size, max(phaseAt, 1)))
 			if phaseAt -= int64(len(b.Rows)); phaseAt <= 0 {
@@ -232,6 +233,7 @@ func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 				c := sums[k]
 				c.Add(row.Counts)
 				sums[k] = c
+				flags[k] |= row.Flags
 			}
 			if err := r.Commit(ctx, b); err != nil {
 				t.Fatal(err)
@@ -249,8 +251,9 @@ func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 				return nil
 			}
 			minutes++
-			if row.Counts != sums[[2]int64{row.Second / 60, int64(row.Phase)}] {
-				t.Errorf("minute at %d does not add up", row.Second)
+			k := [2]int64{row.Second / 60, int64(row.Phase)}
+			if row.Counts != sums[k] || row.Flags != flags[k] {
+				t.Errorf("minute at %d does not add up: %+v, flags %d, not %d", row.Second, row.Counts, row.Flags, flags[k])
 			}
 			hg := want[minuteKey{row.Second / 60, int64(row.Phase), true}]
 			p99, _ := hg.Percentile(990_000)
@@ -387,5 +390,50 @@ func TestMerger_spansThatCrossMinutes(t *testing.T) {
 	}
 	if d := cmp.Diff([][2]int64{{0, 610}, {610, 50}}, spans); d != "" || total != 0 {
 		t.Errorf("spans (-want +got):\n%s%d latencies missing", d, total)
+	}
+}
+
+// TestThin_histogramsThatMissSome: a minute of which the histograms hold only a
+// part has no percentiles, and its neighbour has.
+func TestThin_histogramsThatMissSome(t *testing.T) {
+	ctx := context.Background()
+	j := openTest(t)
+	j.keepSeconds = 0
+	r := beginTest(t, j, 1)
+	s := newSynth(1)
+	s.sampleEvery = 0
+	s.pool = []*stats.Histogram{s.latencies(500)}
+	for s.cp.NextSecond < 600 {
+		b := s.batch(60)
+		if b.Checkpoint.Number == 2 { // seconds 60 to 119 are said to be in a span that crosses
+			for i := range b.Histograms {
+				b.Histograms[i].Seconds = 70
+			}
+		}
+		if b.Checkpoint.Number == 4 {
+			half, err := s.latencies(5000).AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Histograms[0].Encoded = half
+		}
+		if err := r.Commit(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var missing []int64
+	if err := j.EachRow(ctx, r.ID(), func(row Row) error {
+		if row.Seconds != 60 {
+			t.Errorf("second %d stands for %d", row.Second, row.Seconds)
+		}
+		if row.Read.P99NS == run.NotAvailable {
+			missing = append(missing, row.Second)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]int64{60, 180}, missing); d != "" {
+		t.Errorf("minutes without p99 (-want +got):\n%s", d)
 	}
 }

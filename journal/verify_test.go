@@ -164,3 +164,20 @@ func TestVerify_findsEachDamage(t *testing.T) {
 		}
 	}
 }
+
+func TestNextLink_bindsEveryField(t *testing.T) {
+	seen := map[link][]any{}
+	for _, fields := range [][]any{
+		{}, {nil}, {""}, {[]byte{}}, {int64(0)}, {"a", "b"}, {"ab", ""}, {"", "ab"}, {"ab"}, {[]byte("ab")}, {"b", "a"},
+		{int64(1)}, {int64(-1)}, {"\x00\x00\x00\x00\x00\x00\x00\x01"}, {nil, nil}, {"a", nil, "b"},
+	} {
+		l := nextLink(link{}, fields...)
+		if other, ok := seen[l]; ok {
+			t.Errorf("%#v and %#v have the same hash", other, fields)
+		}
+		seen[l] = fields
+		if nextLink(l, fields...) == l || nextLink(link{1}, fields...) == l {
+			t.Errorf("%#v: the link before does not count", fields)
+		}
+	}
+}

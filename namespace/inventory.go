@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -368,9 +369,26 @@ func readNamespace(ctx context.Context, dev nvmeioctl.Device, nsid uint32, manag
 }
 
 // readControllers reads which controllers have a namespace: Identify CNS 12h,
-// never the host's view of paths.
+// never the host's view of paths. Some drives claim namespace management and do
+// not have that list (QEMU's controller outside a subsystem answers 0x4002);
+// where such a drive has one controller, the namespace is active on it or
+// attached to none.
 func readControllers(ctx context.Context, dev nvmeioctl.Device, nsid uint32) ([]uint16, error) {
 	ids, err := admin.AttachedControllers(ctx, dev, nsid)
+	if err != nil && admin.IsUnsupported(err) {
+		c, cerr := admin.IdentifyController(ctx, dev)
+		if cerr != nil || c.MultiPath&nvmespec.MultiController != 0 {
+			return []uint16{}, errors.Join(err, cerr)
+		}
+		active, aerr := admin.ActiveNamespaces(ctx, dev)
+		if aerr != nil {
+			return []uint16{}, errors.Join(err, aerr)
+		}
+		if slices.Contains(active, nsid) {
+			return []uint16{c.ControllerID}, nil
+		}
+		return []uint16{}, nil
+	}
 	if ids == nil {
 		ids = []uint16{}
 	}

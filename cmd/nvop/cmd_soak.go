@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,7 +118,7 @@ func (c soakResumeCmd) Run(ctx context.Context, a *app) (err error) {
 // controller of this host with its serial number.
 func (c soakResumeCmd) whereIs(h run.Header) (string, error) {
 	if c.Address != "" || h.Simulated || h.Serial == "file:"+h.Address || h.Model == "file" {
-		return max(c.Address, h.Address), nil
+		return cmp.Or(c.Address, h.Address), nil
 	}
 	return findBySerial(h)
 }

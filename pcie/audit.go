@@ -322,7 +322,7 @@ func (p Path) errorsOf(hop int, f *Function) (Finding, bool) {
 	if malformed {
 		finding.Severity = Critical
 		finding.Why = "a packet larger than this port accepts arrived: payload sizes on the path disagree, or did"
-		finding.Remedy = []string{"nvop pcie set --mps auto, then look whether the counter still grows"}
+		finding.Remedy = []string{"nvop pcie set DEV --mps auto, then look whether the counter still grows"}
 	}
 	return finding, true
 }
@@ -406,7 +406,7 @@ func (p Path) payloadHazards() []Finding {
 	}
 	var list []Finding
 	ep, top := p.Endpoint().Express, p.Top().Express
-	remedy := []string{"nvop pcie set --mps auto", "the BIOS setting for Max Payload Size", "kernel parameter pci=pcie_bus_safe"}
+	remedy := []string{"nvop pcie set DEV --mps auto", "the BIOS setting for Max Payload Size", "kernel parameter pci=pcie_bus_safe"}
 	for _, f := range p.Hops {
 		if x := f.Express; !x.MaxPayload.Valid() || !x.MaxReadRequest.Valid() || !x.MaxPayloadSupported.Valid() {
 			list = append(list, Finding{
@@ -469,7 +469,7 @@ func (p Path) payloadAdvice(platform *Platform) []Finding {
 	f := Finding{
 		Rule: RulePayloadLow, Severity: Advice, At: p.Endpoint().Address,
 		Expected: fmt.Sprintf("%d bytes, what every hop of the path supports", s.CanRaiseTo), Found: fmt.Sprintf("%d bytes in force", s.InForce),
-		Remedy: []string{"nvop pcie set --mps auto (dry run first)", "the BIOS setting for Max Payload Size", "kernel parameter pci=pcie_bus_perf, if the whole tree is alike"},
+		Remedy: []string{"nvop pcie set DEV --mps auto (a dry run unless --apply)", "the BIOS setting for Max Payload Size", "kernel parameter pci=pcie_bus_perf, if the whole tree is alike"},
 	}
 	target := s.SafeRaiseTo
 	switch {
@@ -517,7 +517,7 @@ func (p Path) readRequestFindings() []Finding {
 			return nil
 		}
 		f.Severity, f.Expected, f.Why = Warning, fmt.Sprintf("at most %d bytes", limit), why
-		f.Remedy = []string{fmt.Sprintf("nvop pcie set --mrrs %d", limit)}
+		f.Remedy = []string{fmt.Sprintf("nvop pcie set DEV --mrrs %d", limit)}
 		return []Finding{f}
 	}
 	now, err := in.Ceiling()
@@ -533,7 +533,7 @@ func (p Path) readRequestFindings() []Finding {
 	}
 	f.Expected, f.LossBytesPerSecond = "4096 bytes", then.Write-now.Write
 	f.Why = fmt.Sprintf("writing is bounded at %s, with 4096 bytes at %s (within %.0f %%)", gbps(now.Write), gbps(then.Write), 100*CeilingError)
-	f.Remedy = []string{"nvop pcie set --mrrs 4096", "the BIOS setting for Max Read Request Size"}
+	f.Remedy = []string{"nvop pcie set DEV --mrrs 4096", "the BIOS setting for Max Read Request Size"}
 	if x.MaxReadRequest == x.MaxPayload {
 		f.Evidence = []string{"equal to the payload size, as pci=pcie_bus_perf sets it: that keeps completions small on mixed paths; check the path before raising it"}
 	}
@@ -631,7 +631,7 @@ func (p Path) Drift(b Baseline) []Finding {
 		list = append(list, Finding{
 			Rule: RuleDrift, Severity: Warning, At: at, Expected: what + " " + was + ", as recorded", Found: what + " " + is,
 			Why:    "settings changed since the baseline: an error recovery, a reset or firmware put other values there",
-			Remedy: []string{"nvop pcie set brings payload sizes back", "record a new baseline if the change was meant"},
+			Remedy: []string{"nvop pcie set DEV brings payload sizes back", "record a new baseline if the change was meant"},
 		})
 	}
 	found := map[Address]BaselineHop{}

@@ -54,6 +54,7 @@ type grammar struct {
 	Log     logCmd     `cmd:"" help:"Read a log page." group:"know"`
 	Decode  decodeCmd  `cmd:"" help:"Read a raw dump as nvme-cli saves it." group:"know"`
 	Feature featureCmd `cmd:"" help:"Read or change a feature." group:"know"`
+	PCIe    pcieCmd    `cmd:"" name:"pcie" help:"Look at, judge and change the PCI Express path of a drive." group:"know"`
 
 	NS       nsCmd       `cmd:"" name:"ns" help:"List, create, delete, attach and detach namespaces." group:"shape"`
 	Op       opCmd       `cmd:"" help:"Change over-provisioning." group:"shape"`

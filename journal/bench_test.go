@@ -59,7 +59,7 @@ func monthBytes(secondBytes, dayBytes float64) float64 {
 // reads and writes have wide latency histograms. BenchmarkDriveMonth does the
 // same with three whole days.
 func TestSize_driveMonth(t *testing.T) {
-	const keep, until = 3600, 3 * 3600
+	const keep, until = 1800, 2 * 3600
 	j := openTest(t)
 	j.keepSeconds = keep
 	r := beginTest(t, j, 1)

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		// Each case is a run of half an hour.
-		if err := f.Value.Set("20"); err != nil {
+		if err := f.Value.Set("8"); err != nil {
 			panic(err)
 		}
 	}

@@ -298,29 +298,34 @@ func TestMigrate_stepsForwardAndForReaders(t *testing.T) {
 	}
 }
 
+func readWhereNothingCanBeWritten(t *testing.T, dir string) {
+	ctx := context.Background()
+	for _, name := range []string{"clean.db", "pending.db"} {
+		j, err := Open(ctx, filepath.Join(dir, name), ReadOnly)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		ts, err := j.Transactions(ctx)
+		if err != nil || len(ts) != 1 {
+			t.Errorf("%s: %d transactions, %v", name, len(ts), err)
+		}
+		if _, err := j.BeginTransaction(ctx, txn.Transaction{}); !errors.Is(err, ErrReadOnly) {
+			t.Errorf("%s: recorded in a journal opened for reading: %v", name, err)
+		}
+		closeJournal(t, j)
+		_, err = Open(ctx, filepath.Join(dir, name), ReadWrite)
+		clearLine(t, err, name)
+	}
+	_, err := Open(ctx, filepath.Join(dir, "none.db"), ReadWrite)
+	clearLine(t, err, "none.db")
+}
+
 // TestOpen_directoryNotWritable runs itself as nobody when the tests run as root.
 func TestOpen_directoryNotWritable(t *testing.T) {
 	ctx := context.Background()
 	if dir := os.Getenv("NVOP_JOURNAL_TEST_READ"); dir != "" {
-		for _, name := range []string{"clean.db", "pending.db"} {
-			j, err := Open(ctx, filepath.Join(dir, name), ReadOnly)
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				continue
-			}
-			ts, err := j.Transactions(ctx)
-			if err != nil || len(ts) != 1 {
-				t.Errorf("%s: %d transactions, %v", name, len(ts), err)
-			}
-			if _, err := j.BeginTransaction(ctx, txn.Transaction{}); !errors.Is(err, ErrReadOnly) {
-				t.Errorf("%s: recorded in a journal opened for reading: %v", name, err)
-			}
-			closeJournal(t, j)
-			_, err = Open(ctx, filepath.Join(dir, name), ReadWrite)
-			clearLine(t, err, name)
-		}
-		_, err := Open(ctx, filepath.Join(dir, "none.db"), ReadWrite)
-		clearLine(t, err, "none.db")
+		readWhereNothingCanBeWritten(t, dir)
 		return
 	}
 	dir, err := os.MkdirTemp("", "nvop-journal-test-")

@@ -170,8 +170,87 @@ func TestFindRun(t *testing.T) {
 	}
 }
 
+type minuteKey struct {
+	minute, phase int64
+	write         bool
+}
+
+// plainSums is what a run came to, kept in the plainest way.
+type plainSums struct {
+	t       *rapid.T
+	counts  map[minuteKey]run.Counts // write is false
+	flags   map[minuteKey]run.RowFlags
+	minutes map[minuteKey]*stats.Histogram
+	phases  map[minuteKey]*stats.Histogram // minute is 0
+}
+
+func newPlainSums(t *rapid.T) *plainSums {
+	return &plainSums{t: t, counts: map[minuteKey]run.Counts{}, flags: map[minuteKey]run.RowFlags{},
+		minutes: map[minuteKey]*stats.Histogram{}, phases: map[minuteKey]*stats.Histogram{}}
+}
+
+func (p *plainSums) merge(to map[minuteKey]*stats.Histogram, k minuteKey, encoded []byte) {
+	d, err := stats.DecodeHistogram(encoded)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if to[k] == nil {
+		to[k] = stats.NewHistogram()
+	}
+	to[k].Merge(d)
+}
+
+func (p *plainSums) add(b *run.Batch) {
+	for _, h := range b.Histograms {
+		p.merge(p.minutes, minuteKey{h.Second / 60, int64(h.Phase), h.Write}, h.Encoded)
+		p.merge(p.phases, minuteKey{0, int64(h.Phase), h.Write}, h.Encoded)
+	}
+	for _, row := range b.Rows {
+		k := minuteKey{row.Second / 60, int64(row.Phase), false}
+		c := p.counts[k]
+		c.Add(row.Counts)
+		p.counts[k] = c
+		p.flags[k] |= row.Flags
+	}
+}
+
+func (p *plainSums) checkMinute(row *Row) {
+	k := minuteKey{row.Second / 60, int64(row.Phase), false}
+	if row.Counts != p.counts[k] || row.Flags != p.flags[k] {
+		p.t.Errorf("minute at %d does not add up: %+v, flags %d, not %d", row.Second, row.Counts, row.Flags, p.flags[k])
+	}
+	k.write = true
+	h := p.minutes[k]
+	p99, _ := h.Percentile(990_000)
+	if h.Count() < 1000 {
+		p99 = run.NotAvailable
+	}
+	mean, _ := h.Mean()
+	longest, _ := h.Max()
+	if row.Write.P99NS != p99 || row.Write.MeanNS != mean || row.Write.MaxNS != longest || row.Write.Operations != h.Count() {
+		p.t.Errorf("minute at %d: %+v; want p99 %d, mean %d, max %d of %d", row.Second, row.Write, p99, mean, longest, h.Count())
+	}
+}
+
+// checkPhases compares whole phases; open is what the last checkpoint holds open.
+func (p *plainSums) checkPhases(j *Journal, id string, open []run.Histogram) {
+	for _, o := range open {
+		p.merge(p.phases, minuteKey{0, int64(o.Phase), o.Write}, o.Encoded)
+	}
+	for k, h := range p.phases {
+		got, err := j.PhaseHistogram(context.Background(), id, uint32(k.phase), k.write)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		a, _ := h.AppendBinary(nil)
+		if b, _ := got.AppendBinary(nil); !bytes.Equal(a, b) {
+			p.t.Errorf("phase %d: the histograms do not merge to what was recorded", k.phase)
+		}
+	}
+}
+
 // TestThin_keepsSumsAndMergesHistograms thins runs of any batch size and
-// compares with a plain sum of what was recorded.
+// compares with plain sums of what was recorded.
 func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
@@ -184,8 +263,7 @@ func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 		if _, err := j.w.Exec("PRAGMA synchronous = OFF"); err != nil { // no power is cut here
 			t.Fatal(err)
 		}
-		h := synthHeader(1)
-		r, err := j.BeginRun(ctx, h)
+		r, err := j.BeginRun(ctx, synthHeader(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,107 +272,54 @@ func TestThin_keepsSumsAndMergesHistograms(t *testing.T) {
 		for n := range 16 {
 			s.pool = append(s.pool, s.latencies(1+n*3))
 		}
-		phaseAt := rapid.Int64Range(1, 1500).Draw(t, "phase")
-		size := rapid.Int64Range(100, 2500).Draw(t, "batch")
-		start := rapid.Int64Range(0, 3000).Draw(t, "start")
-		s.cp.NextSecond, s.openFrom = start, start
-		type minuteKey struct {
-			minute, phase int64
-			write         bool
-		}
-		want := map[minuteKey]*stats.Histogram{}
-		whole := map[minuteKey]*stats.Histogram{} // of a phase
-		sums := map[[2]int64]run.Counts{}
-		flags := map[[2]int64]run.RowFlags{}
-		for s.cp.NextSecond < start+2000 {
-			b := s.batch(min(size, max(phaseAt, 1)))
-			if phaseAt -= int64(len(b.Rows)); phaseAt <= 0 {
-				phaseAt = 1 << 40
-				s.nextPhase(b)
-			}
-			if s.cp.NextSecond == start+int64(len(b.Rows)) {
-				b.Gaps = []run.GapRow{{Second: 0, Seconds: start}}
-			}
-			for _, hg := range b.Histograms {
-				d, err := stats.DecodeHistogram(hg.Encoded)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for k, m := range map[minuteKey]map[minuteKey]*stats.Histogram{
-					{hg.Second / 60, int64(hg.Phase), hg.Write}: want, {-1, int64(hg.Phase), hg.Write}: whole} {
-					if m[k] == nil {
-						m[k] = stats.NewHistogram()
-					}
-					m[k].Merge(d)
-				}
-			}
-			for _, row := range b.Rows {
-				k := [2]int64{row.Second / 60, int64(row.Phase)}
-				c := sums[k]
-				c.Add(row.Counts)
-				sums[k] = c
-				flags[k] |= row.Flags
-			}
-			if err := r.Commit(ctx, b); err != nil {
-				t.Fatal(err)
-			}
-		}
+		sums := newPlainSums(t)
+		recordThinned(t, r, s, sums)
 		var total run.Totals
 		minutes := 0
 		if err := j.EachRow(ctx, r.ID(), func(row Row) error {
 			total.Add(row.Counts)
 			total.Rows += uint64(row.Seconds)
-			if row.Second >= (s.cp.NextSecond-j.keepSeconds)/600*600 {
-				if row.Seconds != 1 {
-					t.Errorf("second %d is thinned too early", row.Second)
-				}
-				return nil
-			}
-			minutes++
-			k := [2]int64{row.Second / 60, int64(row.Phase)}
-			if row.Counts != sums[k] || row.Flags != flags[k] {
-				t.Errorf("minute at %d does not add up: %+v, flags %d, not %d", row.Second, row.Counts, row.Flags, flags[k])
-			}
-			hg := want[minuteKey{row.Second / 60, int64(row.Phase), true}]
-			p99, _ := hg.Percentile(990_000)
-			mean, _ := hg.Mean()
-			longest, _ := hg.Max()
-			if hg.Count() < 1000 {
-				p99 = run.NotAvailable
-			}
-			if row.Write.P99NS != p99 || row.Write.MeanNS != mean || row.Write.MaxNS != longest || row.Write.Operations != hg.Count() {
-				t.Errorf("minute at %d: %+v; want p99 %d, mean %d, max %d of %d", row.Second, row.Write, p99, mean, longest, hg.Count())
+			if row.Second < (s.cp.NextSecond-j.keepSeconds)/600*600 {
+				minutes++
+				sums.checkMinute(&row)
+			} else if row.Seconds != 1 {
+				t.Errorf("second %d is thinned too early", row.Second)
 			}
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
-		for k, h := range whole {
-			for i := range s.cp.Open {
-				if o := &s.cp.Open[i]; int64(o.Phase) == k.phase && o.Write == k.write {
-					d, err := stats.DecodeHistogram(o.Encoded)
-					if err != nil {
-						t.Fatal(err)
-					}
-					h.Merge(d)
-				}
-			}
-			got, err := j.PhaseHistogram(ctx, r.ID(), uint32(k.phase), k.write)
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, _ := h.AppendBinary(nil)
-			if b, _ := got.AppendBinary(nil); !bytes.Equal(a, b) {
-				t.Errorf("phase %d: the histograms do not merge to what was recorded", k.phase)
-			}
-		}
-		if v, err := j.Verify(ctx); err != nil || !v.OK() {
-			t.Errorf("%v, %v", v.Problems, err)
-		}
 		if total != s.cp.Totals || minutes < 10 {
 			t.Errorf("rows sum to %+v, recorded %+v; %d minutes", total, s.cp.Totals, minutes)
 		}
+		sums.checkPhases(j, r.ID(), s.cp.Open)
+		if v, err := j.Verify(ctx); err != nil || !v.OK() {
+			t.Errorf("%v, %v", v.Problems, err)
+		}
 	})
+}
+
+// recordThinned records half an hour with a change of phase, in batches of one
+// size, beginning after a gap.
+func recordThinned(t *rapid.T, r *Recorder, s *synth, sums *plainSums) {
+	phaseAt := rapid.Int64Range(1, 1500).Draw(t, "phase")
+	size := rapid.Int64Range(100, 2500).Draw(t, "batch")
+	start := rapid.Int64Range(0, 3000).Draw(t, "start")
+	s.cp.NextSecond, s.openFrom = start, start
+	for first := true; s.cp.NextSecond < start+2000; first = false {
+		b := s.batch(min(size, phaseAt))
+		if phaseAt -= int64(len(b.Rows)); phaseAt <= 0 {
+			phaseAt = 1 << 40
+			s.nextPhase(b)
+		}
+		if first {
+			b.Gaps = []run.GapRow{{Second: 0, Seconds: start}}
+		}
+		sums.add(b)
+		if err := r.Commit(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestThin_keepsEdges: of samples every 10 s and a media counter that moves

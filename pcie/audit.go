@@ -598,7 +598,7 @@ type BaselineHop struct {
 	ExtendedTag    bool    `json:"extended_tag_enabled"`
 	Speed          Speed   `json:"speed_gt_per_second"`
 	Width          Width   `json:"width"`
-	ASPM           ASPM    `json:"aspm_bits"`
+	ASPM           ASPM    `json:"aspm"`
 }
 
 // Baseline records a path; ok is false where a hop could not be read.

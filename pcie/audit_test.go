@@ -1,6 +1,7 @@
 package pcie
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"strings"
@@ -229,6 +230,15 @@ func TestDrift(t *testing.T) {
 	want := []string{"256 bytes, read requests of 512", "payload 256", "read request 512"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	// What is written to a file is what was recorded.
+	text, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read Baseline
+	if err := json.Unmarshal(text, &read); err != nil || !slices.Equal(read.Hops, b.Hops) || read.Device != b.Device {
+		t.Errorf("%s became %+v: %v", text, read, err)
 	}
 	// Another path altogether.
 	b.Hops[1].Address = at(0, 9, 0)

@@ -231,6 +231,17 @@ func (a ASPM) String() string { return [...]string{"none", "L0s", "L1", "L0s L1"
 // MarshalText writes the set as String does.
 func (a ASPM) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
+// UnmarshalText reads what MarshalText writes.
+func (a *ASPM) UnmarshalText(text []byte) error {
+	for set := ASPM(0); set < 4; set++ {
+		if set.String() == string(text) {
+			*a = set
+			return nil
+		}
+	}
+	return fmt.Errorf("%.20q is no set of ASPM states", text)
+}
+
 // Link is the link registers: what the function could do, and does.
 type Link struct {
 	Port     uint8 `json:"port"`

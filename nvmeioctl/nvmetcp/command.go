@@ -94,7 +94,8 @@ func (s *sqe) transfer(inCapsule, most uint32) (bytes uint32, fromHost bool, sta
 	}
 	dir := s.direction()
 	if dir == bothWays {
-		return 0, false, nvmespec.StatusInvalidField | nvmespec.StatusDNR
+		// No command that is served here moves data both ways.
+		return 0, false, nvmespec.StatusInvalidOpcode | nvmespec.StatusDNR
 	}
 	switch s.sglType {
 	case sglInCapsule:

@@ -89,6 +89,9 @@ func newConn(ctx context.Context, t *Target, nc net.Conn) *conn {
 	return c
 }
 
+// linger is how long a host may take to close a connection that is over.
+const linger = time.Second
+
 // errHostEnded says that the host ended the connection in order.
 var errHostEnded = errors.New("host ended the connection")
 
@@ -138,7 +141,6 @@ func (c *conn) queueOf() *session {
 // it: closing at once with data unread would reset the connection and might
 // take the request with it.
 func (c *conn) terminate(bad *pduError) {
-	const linger = time.Second
 	b := appendTermination(nil, bad)
 	if c.writing {
 		select {
@@ -269,6 +271,7 @@ func (c *conn) readHeader(buf []byte) (commonHeader, []byte, error) {
 			return h, nil, err
 		}
 	}
+	c.t.pdus.Add(1)
 	return h, b, nil
 }
 
@@ -501,7 +504,12 @@ func (c *conn) write() {
 		}
 		if r.last {
 			c.closeWrite()
-			<-c.ctx.Done()
+			timer := time.NewTimer(linger)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-c.ctx.Done():
+			}
 			return
 		}
 		if r.final {

@@ -122,7 +122,8 @@ type Target struct {
 	nextID   uint16 // of discovery controllers
 	clockNo  uint64 // counts connects, to find the slot unused for longest
 
-	commands atomic.Uint64
+	// commands and pdus count what hosts have sent that was well formed.
+	commands, pdus atomic.Uint64
 }
 
 // New makes a target. It identifies the controllers.

@@ -232,7 +232,8 @@ func (l *ledger) row(t rowTime, tallies []*tally) {
 	l.cp.RunActiveNS += t.activeNS
 	l.sinceOps += l.rowOps
 	l.peakOps = max(l.peakOps-l.peakOps/16, l.rowOps)
-	if l.openRows++; l.openRows >= spanSeconds {
+	// A span ends with a whole minute of the run, as the journal's minutes do.
+	if l.openRows++; l.cp.NextSecond%spanSeconds == 0 {
 		l.closeSpan()
 	}
 }

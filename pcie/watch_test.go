@@ -56,6 +56,9 @@ func TestWatch(t *testing.T) {
 	want(WatchEvent{Kind: "gone", Severity: Critical, Text: "the function is gone"})
 	m.link("/sys/bus/pci/devices/0000:01:00.0", "../../../devices/pci0000:00/0000:00:03.0/0000:01:00.0")
 	want(WatchEvent{Kind: "back", Severity: Note, Text: "the function is back"})
+	// Counters that appear are as old as the device: no errors of now.
+	m.file("/sys/devices/pci0000:00/0000:00:03.0/aer_dev_correctable", "RxErr 9\n")
+	want()
 	if _, err := m.sysfs().Watch(at(9, 0, 0)); err == nil {
 		t.Error("a function that is not there is watched")
 	}

@@ -29,6 +29,12 @@ func TestScript(t *testing.T) {
 			env.Setenv("J", "--journal="+filepath.Join(env.WorkDir, "journal.db"))
 			return os.Mkdir(filepath.Join(env.WorkDir, "run"), 0o700)
 		},
+		Condition: func(name string) (bool, error) {
+			if name == "race" {
+				return raceDetector, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", name)
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"json":     scriptJSON,
 			"setjson":  scriptSetJSON,

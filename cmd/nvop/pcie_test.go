@@ -257,3 +257,32 @@ func TestPCIe_recordedTrees(t *testing.T) {
 		t.Errorf("exit code %d: %s", r.code, r.errout)
 	}
 }
+
+// TestPCIe_summary is the line for other commands' pages.
+func TestPCIe_summary(t *testing.T) {
+	m := newPCIeMachine(t)
+	want := "16 GT/s x4 (ok); payload 128 of 512 bytes, read requests of 512; at most 6.61 GB/s reading, 6.59 writing; critical: payload.h2-completion-exceeds-port (nvop pcie audit)"
+	if got := pcieSummary(m.root, "0000:03:00.0"); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	for _, address := range []string{"", "0000:09:00.0", "traddr=192.0.2.1"} {
+		if got := pcieSummary(m.root, address); got != "" {
+			t.Errorf("%q: %q", address, got)
+		}
+	}
+}
+
+// TestPCIe_executors: resume and rollback find every kind of step.
+func TestPCIe_executors(t *testing.T) {
+	s := newPCIeSession(t, "0000:05:00.0")
+	ch, err := pcieSetCmd{Device: "/dev/nvme2", MPS: "auto"}.plan(t.Context(), s.drive, s.sysfs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := pcieExecutors(s.drive, nil)
+	for _, step := range ch.steps {
+		if known[step.Kind] == nil {
+			t.Errorf("no executor for %s", step.Kind)
+		}
+	}
+}

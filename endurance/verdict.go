@@ -190,8 +190,8 @@ func epochBreak(two []run.Sample) string {
 // MeasureWAF is the WAF of the samples of one workload, taken since it began:
 // that of its settled part, with the rule that found it. alphaMilli is that of
 // the job.
-func MeasureWAF(samples []run.Sample, capacityBytes uint64, alphaMilli uint32, unfilled bool) run.WAF {
-	r := wear.Measure(WearSamples(samples), wear.Options{CapacityBytes: capacityBytes, AlphaMilli: alphaMilli, Unfilled: unfilled})
+func MeasureWAF(samples []run.Sample, capacityBytes uint64, alphaMilli uint32, fillDriveWrites float64) run.WAF {
+	r := wear.Measure(WearSamples(samples), wear.Options{CapacityBytes: capacityBytes, AlphaMilli: alphaMilli, FillDriveWrites: fillDriveWrites})
 	w := plainWAF(r.WAF)
 	w.Settled, w.Rule = r.Settled, r.Rule
 	return w
@@ -250,7 +250,21 @@ func (l *ledger) workloadWAF() run.WAF {
 			since = append(since, l.samples[i])
 		}
 	}
-	return MeasureWAF(since, l.job.CapacityBytes, l.job.AlphaMilli, unfilled)
+	fill := 0.0
+	if unfilled {
+		fill = fillDriveWrites(now.Pattern)
+	}
+	return MeasureWAF(since, l.job.CapacityBytes, l.job.AlphaMilli, fill)
+}
+
+// fillDriveWrites is how many drive writes of an order it takes to fill a drive.
+// Drawn anew, blocks that were never written become fewer by e a drive write:
+// after five, 0.7 % are left.
+func fillDriveWrites(p run.Pattern) float64 {
+	if p == run.PatternReplacement {
+		return 5
+	}
+	return 1
 }
 
 // firstSecondOf is the first second of a phase that has begun.

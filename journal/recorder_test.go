@@ -371,7 +371,7 @@ func TestThin_keepsEdges(t *testing.T) {
 		}
 	}
 	capacity := s.cp.Totals.WriteBytes / 5
-	a, b := endurance.MeasureWAF(all, capacity, 1200, false), endurance.MeasureWAF(kept, capacity, 1200, false)
+	a, b := endurance.MeasureWAF(all, capacity, 1200, 0), endurance.MeasureWAF(kept, capacity, 1200, 0)
 	if d := cmp.Diff(a, b); d != "" || !a.Available {
 		t.Errorf("WAF of all and of kept samples:\n%s%+v", d, a)
 	}

@@ -12,9 +12,10 @@ type Options struct {
 	// AlphaMilli is raw over exported capacity in thousandths; 0 when not
 	// known, and it then follows from the WAF itself, by the same law.
 	AlphaMilli uint32
-	// Unfilled says that the drive was not written over before the first
-	// sample: until it is, garbage collection has less to do.
-	Unfilled bool
+	// FillDriveWrites is how many drive writes pass until the drive is full,
+	// before which garbage collection has less to do: 0 when it was full before
+	// the first sample.
+	FillDriveWrites float64
 }
 
 const (
@@ -173,8 +174,8 @@ func (c *course) from(host float64) WAF {
 	return s.waf(c.samples, c.pair)
 }
 
-// settledByLaw discards max(1, 3*alpha/A) drive writes, one more if the drive
-// was not full, and asks for half a drive write beyond.
+// settledByLaw discards max(1, 3*alpha/A) drive writes, after what it takes to
+// fill the drive, and asks for half a drive write beyond.
 func (c *course) settledByLaw(o Options) (discard float64, rule string, ok bool) {
 	capacity := float64(o.CapacityBytes)
 	total := c.points[len(c.points)-1].host
@@ -199,10 +200,7 @@ func (c *course) settledByLaw(o Options) (discard float64, rule string, ok bool)
 		return 0, fmt.Sprintf("not settled: near a WAF of 1 only the data can show it (%d windows of 1/%d drive write within %.0f %%)",
 			stableWindows, windowsPerDriveWrite, stableSpread*100), false
 	}
-	writes := max(1, periods)
-	if o.Unfilled {
-		writes++
-	}
+	writes := o.FillDriveWrites + max(1, periods)
 	if total < (writes+0.5)*capacity {
 		return 0, fmt.Sprintf("not settled: %.2f drive writes of the %.2f needed (max(1, 3*alpha/A), %s, and a half)",
 			total/capacity, writes+0.5, how), false
@@ -218,7 +216,7 @@ func (c *course) settledByData(o Options) (discard float64, rule string, ok bool
 	low, high := math.Inf(1), math.Inf(-1)
 	for i := n - 1; i >= 0; i-- {
 		w := &c.windows[i]
-		if !w.Available || w.HostBefore < float64(o.CapacityBytes) {
+		if !w.Available || w.HostBefore < max(1, o.FillDriveWrites)*float64(o.CapacityBytes) {
 			break
 		}
 		low, high = min(low, w.Value), max(high, w.Value)

@@ -139,9 +139,16 @@ func TestMeasure_discardsTheTransient(t *testing.T) {
 			t.Errorf("level %.3f: only %.2f drive writes discarded", c.level, r.DiscardedBytes/capacity)
 		}
 	}
-	late := Measure(steady(3.116, 2, capacity), Options{CapacityBytes: capacity, AlphaMilli: 1206, Unfilled: true})
-	if late.Settled {
-		t.Errorf("a drive that was not full settled by %q", late.Rule)
+	// A soak of a fresh drive, each block drawn anew, was called settled at a WAF
+	// of 2.58 after 3.4 drive writes, on the way to 3.18.
+	for _, c := range []struct {
+		fill, writes float64
+		settled      bool
+	}{{1, 2, false}, {1, 3, true}, {5, 3.4, false}, {5, 6, false}, {5, 7, true}} {
+		r := Measure(steady(3.116, c.writes, capacity), Options{CapacityBytes: capacity, AlphaMilli: 1206, FillDriveWrites: c.fill})
+		if r.Settled != c.settled {
+			t.Errorf("full after %v drive writes, %v written: settled %v by %q", c.fill, c.writes, r.Settled, r.Rule)
+		}
 	}
 }
 

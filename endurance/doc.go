@@ -69,6 +69,11 @@ type Config struct {
 	// resume: the place to check again that the drive is the same and unused.
 	// Its error ends the run as interrupted. May be nil.
 	BeforePhase func(ctx context.Context, phase int) error
+	// Path is asked at every sample what happened on the way to the drive since
+	// it was last asked (a link that became slower, bus errors); each answer is
+	// an event of the run. It is called from one goroutine and must not block.
+	// May be nil.
+	Path func() []string
 	// SaveDrive is called with the number of each checkpoint right before it is
 	// committed, so that a simulated drive's file carries that number. May be nil.
 	SaveDrive func(checkpoint uint64) error

@@ -363,6 +363,11 @@ func (l *ledger) endPhase() {
 
 // sample takes in a reading of the drive's health.
 func (l *ledger) sample(s run.Sample, second int64, wallUnixNS int64) {
+	if l.cfg.Path != nil {
+		for _, text := range l.cfg.Path() {
+			l.event(second, run.EventLink, text)
+		}
+	}
 	s.Second, s.WallUnixNS, s.EngineWriteBytes = second, wallUnixNS, l.cp.Totals.WriteBytes
 	l.polled = true
 	l.batch.Samples = append(l.batch.Samples, s)

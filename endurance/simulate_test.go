@@ -171,3 +171,29 @@ func TestSimulate_resumesAfterACut(t *testing.T) {
 		t.Error("no cut lost anything: the test cannot fail")
 	}
 }
+
+// What happens on the way to the drive is an event of the run, once.
+func TestSimulate_recordsWhatHappensOnThePath(t *testing.T) {
+	w, m := newWorld(), &memory{}
+	asked := 0
+	path := func() []string {
+		if asked++; asked == 2 {
+			return []string{"0000:01:00.0: link is 8 GT/s x4, was 16 GT/s x4"}
+		}
+		return nil
+	}
+	health := &canned{samples: []run.Sample{{TemperatureKelvin: 300}}}
+	cfg := Config{Job: testJob(run.PatternSequential, run.PatternRandom), Recorder: m, Sampler: health, Path: path}
+	if _, err := simulate(t, cfg, w, virtualClock()); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, e := range m.events {
+		if e.Kind == run.EventLink {
+			found = append(found, e.Text)
+		}
+	}
+	if asked < 2 || len(found) != 1 || found[0] != "0000:01:00.0: link is 8 GT/s x4, was 16 GT/s x4" {
+		t.Errorf("asked %d times; events of the path: %q", asked, found)
+	}
+}

@@ -95,6 +95,7 @@ func onDrive(spec string) map[string][]string {
 		"feature set": {"power-management", "--value", "1"}, "ns list": {}, "ns create": {"--size", "1GB"},
 		"ns delete": {"--nsid", "1"}, "ns attach": {"--nsid", "1"}, "ns detach": {"--nsid", "1"},
 		"op set": {"--size", "max"}, "format": {}, "plan": {"-f", spec}, "apply": {"-f", spec},
+		"pcie set":   {"--mps", "auto"},
 		"soak start": {"--rw", "randwrite", "--size", "1MB"},
 	}
 }

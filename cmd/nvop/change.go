@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 
@@ -238,6 +239,7 @@ func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []
 	}
 	registry := namespace.Executors(o)
 	registry[featureKind] = featureSetter{}
+	maps.Copy(registry, pcieExecutors(d, accepted))
 	return &txn.Runner{
 		Device: d.dev, Clock: d.clock, Log: j, Registry: registry,
 		Identify: namespace.ReadIdentity, Describe: namespace.DescribeDrive,

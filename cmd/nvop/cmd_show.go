@@ -3,11 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"nvop/endurance"
 	"nvop/endurance/run"
@@ -186,26 +182,10 @@ func lifetimeWAF(ctx context.Context, d *drive, list []namespace.Namespace) run.
 	return endurance.LifetimeWAF(&sample)
 }
 
-// link is the PCIe link as the kernel shows it; "" where there is none.
+// link is the PCIe path in one line; "" where there is none.
 func (d *drive) link() string {
 	if d.target == nil || d.target.Controllers[0].PCIAddress == "" {
 		return ""
 	}
-	dir := filepath.Join("/", d.host.Root, "/sys/bus/pci/devices", d.target.Controllers[0].PCIAddress)
-	read := func(name string) string {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return ""
-		}
-		return strings.TrimSuffix(strings.TrimSpace(string(b)), " PCIe")
-	}
-	speed, width := read("current_link_speed"), read("current_link_width")
-	if speed == "" || width == "" {
-		return ""
-	}
-	link := fmt.Sprintf("%s x%s", speed, width)
-	if maxSpeed, maxWidth := read("max_link_speed"), read("max_link_width"); maxSpeed != "" && (maxSpeed != speed || maxWidth != width) {
-		link += fmt.Sprintf(" (the drive can do %s x%s)", maxSpeed, maxWidth)
-	}
-	return link
+	return pcieSummary(d.host.Root, d.target.Controllers[0].PCIAddress)
 }

@@ -217,6 +217,10 @@ func (s *soakSession) run(ctx context.Context, from *journal.Run, h run.Header) 
 			return t.check(ctx, s.kinds)
 		},
 	}
+	var err error
+	if cfg.Path, err = t.watchPath(); err != nil {
+		s.app.note("the PCIe path is not watched: %v", err)
+	}
 	if from != nil {
 		cfg.Resume, cfg.Samples = from.Checkpoint, from.Samples
 	}

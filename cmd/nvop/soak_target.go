@@ -17,6 +17,7 @@ import (
 	"nvop/nvmeioctl/admin"
 	"nvop/nvmeioctl/inuse"
 	"nvop/nvmeioctl/syncio"
+	"nvop/pcie"
 )
 
 // soakTarget is what a soak runs on: a namespace of a drive, or a file.
@@ -266,6 +267,29 @@ func (t *soakTarget) sampler() endurance.Sampler {
 		return nil
 	}
 	return endurance.NewAdminSampler(t.drive.dev, t.ns.NSID)
+}
+
+// watchPath looks at the way to the drive while a run lasts: a link that becomes
+// slower and errors on the bus are events of the run. nil where there is no PCIe.
+func (t *soakTarget) watchPath() (func() []string, error) {
+	if t.drive == nil || t.drive.target == nil || t.drive.target.Controllers[0].PCIAddress == "" {
+		return nil, nil
+	}
+	address, err := pcie.ParseAddress(t.drive.target.Controllers[0].PCIAddress)
+	if err != nil {
+		return nil, err
+	}
+	watch, err := pcie.Sysfs{Root: t.drive.host.Root}.Watch(address)
+	if err != nil {
+		return nil, err
+	}
+	return func() []string {
+		var texts []string
+		for _, e := range watch.Look() {
+			texts = append(texts, fmt.Sprintf("%s: %s", e.At, e.Text))
+		}
+		return texts
+	}, nil
 }
 
 // same says whether a recorded run belongs to this target, and why not.

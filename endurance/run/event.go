@@ -18,6 +18,7 @@ const (
 	EventMoving       EventKind = "moving" // completions after a stall
 	EventSampleFailed EventKind = "sample_failed"
 	EventEpoch        EventKind = "epoch" // counters cannot be compared across it
+	EventLink         EventKind = "link"  // the PCI Express path: speed, width, errors, gone, back
 )
 
 // Event is something that happened once.

@@ -53,11 +53,12 @@ func (simProfilesCmd) Run(a *app) error {
 }
 
 type simCreateCmd struct {
-	File    string `arg:"" type:"path" help:"The file to make; it must not exist." placeholder:"FILE"`
-	Profile string `required:"" help:"The drive model; nvop sim profiles lists them." placeholder:"NAME"`
-	Serial  string `help:"Serial number (default: made from the profile and the seed)." placeholder:"SERIAL"`
-	Seed    uint64 `default:"1" help:"Two drives of one profile and seed behave alike." placeholder:"N"`
-	Scale   uint32 `help:"How many mapping units one unit of the flash map stands for (default: about a million units in the map)." placeholder:"N"`
+	File        string `arg:"" type:"path" help:"The file to make; it must not exist." placeholder:"FILE"`
+	Profile     string `required:"" help:"The drive model; nvop sim profiles lists them." placeholder:"NAME"`
+	Serial      string `help:"Serial number (default: made from the profile and the seed)." placeholder:"SERIAL"`
+	Seed        uint64 `default:"1" help:"Two drives of one profile and seed behave alike." placeholder:"N"`
+	Controllers int    `default:"1" help:"How many controllers the drive has, 1 to 8." placeholder:"N"`
+	Scale       uint32 `help:"How many mapping units one unit of the flash map stands for (default: about a million units in the map)." placeholder:"N"`
 }
 
 func (simCreateCmd) Help() string {
@@ -82,7 +83,7 @@ func (c simCreateCmd) Run(ctx context.Context, a *app) (err error) {
 	if !ok {
 		return usagef("--profile %s: no profile of that name (nvop sim profiles lists them)", c.Profile)
 	}
-	if err := sim.Create(c.File, profile, sim.Options{Serial: c.Serial, Seed: c.Seed, Scale: c.Scale}); err != nil {
+	if err := sim.Create(c.File, profile, sim.Options{Serial: c.Serial, Seed: c.Seed, Scale: c.Scale, Controllers: c.Controllers}); err != nil {
 		return err
 	}
 	d, err := a.open("sim:" + c.File)

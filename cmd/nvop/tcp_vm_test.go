@@ -3,12 +3,11 @@ package main_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,9 +24,7 @@ const (
 // tcpCases are what the kernel's NVMe/TCP initiator, nvme-cli, smartctl and fio
 // say of a simulated drive. Each case serves its own drive.
 func tcpCases() []vm.Case {
-	return []vm.Case{
-		{Name: "tcp/connect", Run: guestTCPConnect},
-	}
+	return slices.Concat(tcpReadCases(), tcpChangeCases())
 }
 
 // TestVMTCP boots a machine without a drive; simulated ones are served to its
@@ -174,19 +171,4 @@ func controllersOf(nqn string) []string {
 		}
 	}
 	return names
-}
-
-func guestTCPConnect(t *testing.T) {
-	s := serve(t, makeDrive(t, "pblaze7-7940-7.68tb"))
-	node := s.connect(t)
-	t.Log(node)
-	for _, args := range [][]string{{"list", "-v"}, {"id-ctrl", node}, {"list-ns", node, "--all"}, {"smart-log", node}, {"discover", "-t", "tcp", "-a", "127.0.0.1", "-s", s.port, "-q", hostNQN, "-I", hostID}} {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		out, err := exec.CommandContext(ctx, "nvme", args...).CombinedOutput()
-		cancel()
-		t.Logf("nvme %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	out, _ := exec.Command("sh", "-c", "dmesg | tail -20").CombinedOutput()
-	t.Logf("%s", out)
-	t.Logf("%s", s.log)
 }

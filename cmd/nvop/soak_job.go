@@ -41,10 +41,6 @@ type region struct {
 	totalBytes uint64
 }
 
-func (f jobFlags) writes() bool {
-	return f.RW == "write" || f.RW == "randwrite" || f.RW == "randrw" || f.Fill > 0
-}
-
 // job turns the flags into phases for a region.
 func (f jobFlags) job(r region) (run.Job, error) {
 	if f.TimeLapse > 1 && !r.simulated {

@@ -19,8 +19,8 @@ import (
 // The demo's drive and workload.
 const (
 	demoProfile = "pblaze7-7940-7.68tb"
-	// demoTimeLapse makes a petabyte of 4 KiB writes about 60 million operations.
-	demoTimeLapse = 4096
+	// demoTimeLapse makes a petabyte of 4 KiB writes about 30 million operations.
+	demoTimeLapse = 8192
 	// demoHalfBytes is what each of the two soaks writes at least.
 	demoHalfBytes = 500_000_000_000_000
 	// demoFill and demoWarmUp are drive writes before anything is measured: the

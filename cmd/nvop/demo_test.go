@@ -169,7 +169,7 @@ func document1(t *testing.T, result any, args ...string) {
 // TestDemo_followsTheLaw is the README's first command.
 func TestDemo_followsTheLaw(t *testing.T) {
 	if raceDetector {
-		t.Skip("skipped under the race detector: 60 million simulated operations take minutes there; the plain run has it")
+		t.Skip("skipped under the race detector: 30 million simulated operations take minutes there; the plain run has it")
 	}
 	if testing.Short() {
 		t.Skip("skipped with -short: a petabyte takes half a minute")

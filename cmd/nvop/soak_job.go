@@ -28,7 +28,7 @@ type jobFlags struct {
 	WarmUp      float64  `help:"Drive writes of the same workload that are not measured, after the fill." placeholder:"N"`
 	Verify      string   `enum:"none" default:"none" help:"What is verified: none in this version." placeholder:"none"`
 	Stop        []string `help:"Stop rule, may be repeated: bytes=1PB, drive-writes=3, hours=24, used=10, spare=10, temperature=75, media-errors=1, critical-warning, latency=10ms." placeholder:"RULE" sep:"none"`
-	TimeLapse   uint32   `default:"1" help:"Simulated drives only: each operation stands for K, and the drive's clock runs K times as fast." placeholder:"K"`
+	TimeLapse   uint32   `default:"1" help:"Simulated drives only: each operation stands for K, the drive's clock runs K times as fast, and health is read every minute of it." placeholder:"K"`
 	Seed        uint64   `default:"1" help:"Decides order, mix and data: one seed, one history on a simulated drive." placeholder:"N"`
 }
 
@@ -57,6 +57,10 @@ func (f jobFlags) job(r region) (run.Job, error) {
 	j := run.Job{
 		Seed: f.Seed, CapacityBytes: r.capacityBytes, LBABytes: r.lbaBytes, TimeLapse: max(f.TimeLapse, 1),
 		Workers: f.Workers, Pin: f.Pin,
+	}
+	if j.TimeLapse > 1 {
+		// Months pass in a minute: health read once a minute of them is plenty.
+		j.SampleIntervalNS = int64(time.Minute)
 	}
 	if f.Fill > 0 {
 		j.Phases = append(j.Phases, run.Phase{

@@ -23,6 +23,7 @@ func tcpReadCases() []vm.Case {
 	return []vm.Case{
 		{Name: "tcp/read-pblaze7", Limit: 2 * time.Minute, Run: guestTCPReadPBlaze7},
 		{Name: "tcp/read-p6531", Limit: 2 * time.Minute, Run: guestTCPReadP6531},
+		{Name: "tcp/read-pe321", Limit: 2 * time.Minute, Run: guestTCPReadPE321},
 		{Name: "tcp/read-pe501", Limit: 2 * time.Minute, Run: guestTCPReadPE501},
 		{Name: "tcp/read-client", Limit: 2 * time.Minute, Run: guestTCPReadClient},
 		{Name: "tcp/discover", Run: guestTCPDiscover},
@@ -248,6 +249,26 @@ func guestTCPReadP6531(t *testing.T) {
 	}
 }
 
+// guestTCPReadPE321 is the same for YMTC's plugin.
+func guestTCPReadPE321(t *testing.T) {
+	s := serve(t, makeDrive(t, "pe321-6.4tb", "--serial", "RSY3"))
+	node := s.connect(t)
+	cli(t, says{
+		"vid": "7753", "mn": "YMTC PE321 6.4TB", "fr": "P3210100", "ver": "66560", "nn": "64", "npss": "2", "mdts": "8",
+		"tnvmcap": "6401252745216", "ctratt": "129",
+	}, "id-ctrl", node)
+	if out := tool(t, "nvme", "id-ns-granularity", node, "-o", "json"); !strings.Contains(out, "8192") {
+		t.Errorf("granularity: %s", out)
+	}
+	tool(t, "dd", "if=/dev/zero", "of="+blockNode(t, "RSY3", 1), "bs=1M", "count=96", "oflag=direct")
+	out := tool(t, "nvme", "ymtc", "smart-log-add", node)
+	for _, name := range []string{"host_bytes_written", "nand_bytes_written"} {
+		if !regexp.MustCompile(name + ` *: +[0-9]+% +\D*3\n`).MatchString(out) {
+			t.Errorf("the plugin does not see 3 units of 32 MiB as %s:\n%s", name, out)
+		}
+	}
+}
+
 func guestTCPReadPE501(t *testing.T) {
 	s := serve(t, makeDrive(t, "pe501-61.44tb", "--serial", "RSY5"))
 	node := s.connect(t)
@@ -300,7 +321,7 @@ func guestTCPDiscover(t *testing.T) {
 		"records.0.trsvcid": s.port, "records.0.subnqn": "nqn.2024-01.org.example:rehearsal", "records.1": "<nil>",
 	}, "discover", "-t", "tcp", "-a", "127.0.0.1", "-s", s.port, "-q", hostNQN, "-I", hostID)
 	t.Cleanup(func() { s.disconnect(t) })
-	t.Log(attempt(t, nil, "nvme", "connect-all", "-t", "tcp", "-a", "127.0.0.1", "-s", s.port, "-q", hostNQN, "-I", hostID, "-v", "-v"))
+	tool(t, "nvme", "connect-all", "-t", "tcp", "-a", "127.0.0.1", "-s", s.port, "-q", hostNQN, "-I", hostID)
 	eventually(t, "the subsystem is connected", func() bool { return len(controllersOf(s.nqn)) == 1 })
 }
 

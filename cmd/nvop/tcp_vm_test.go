@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,13 +19,17 @@ import (
 // The host that connects, so that it is the same one in every case.
 const (
 	hostNQN = "nqn.2014-08.org.nvmexpress:uuid:3f1d5a0e-5f7d-4d5c-9d3e-6e76706f7031"
+	// envOnly leaves out the cases whose names do not contain it.
+	envOnly = "NVOP_VM_ONLY"
 	hostID  = "3f1d5a0e-5f7d-4d5c-9d3e-6e76706f7031"
 )
 
 // tcpCases are what the kernel's NVMe/TCP initiator, nvme-cli, smartctl and fio
 // say of a simulated drive. Each case serves its own drive.
 func tcpCases() []vm.Case {
-	return slices.Concat(tcpReadCases(), tcpChangeCases())
+	cases := slices.Concat(tcpReadCases(), tcpChangeCases())
+	only := os.Getenv(envOnly)
+	return slices.DeleteFunc(cases, func(c vm.Case) bool { return !strings.Contains(c.Name, only) })
 }
 
 // TestVMTCP boots a machine without a drive; simulated ones are served to its
@@ -40,7 +45,7 @@ func TestVMTCP(t *testing.T) {
 	machine := vm.Machine{
 		Name: "tcp", Limit: suiteLimit, MemoryMiB: 3072,
 		Modules: append(vm.DefaultModules(), "nvme_tcp"),
-		Env:     []string{envBinary + "=" + binary},
+		Env:     []string{envBinary + "=" + binary, envOnly + "=" + os.Getenv(envOnly)},
 	}
 	vm.Run(t, kit, machine, "TestVMTCPGuest", tcpCases())
 }

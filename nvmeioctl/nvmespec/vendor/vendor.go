@@ -97,15 +97,26 @@ func Logs() []Log {
 	}
 }
 
-func memblazeV0() []Item {
-	return append(commonItems(), Item{0xF0, "retry_buffer_overflows", Count}, Item{0xFA, "nand_bytes_read", Units},
-		Item{0xED, "flash_media_errors", Count})
-}
+// Items are listed in the order of their places in the log: this project reads
+// them by their identifiers, but other tools (nvme-cli 2.3 for Memblaze, and
+// for YMTC) by place, so a simulated drive must put each where they look.
+
+func memblazeV0() []Item { return firstItems() }
 
 func memblazeV2() []Item {
-	return append(commonItems(), Item{0xF0, "lifetime_write_amplification_raw", Count}, Item{0xF8, "nand_bytes_read", Units},
-		Item{0xED, "free_superblocks", Count}, Item{0xF9, "firmware_updates", Count},
-		Item{0xFA, "dram_correctable_errors", Count}, Item{0xFB, "dram_uncorrectable_errors", Count})
+	return []Item{
+		{0xAB, "program_fails", Count}, {0xAC, "erase_fails", Count}, {itemEraseCounts, "erase_counts", EraseCounts},
+		{0xB8, "end_to_end_errors", Count}, {0xC7, "crc_errors", Count}, {0xE2, "workload_media_wear_raw", Count},
+		{0xE3, "workload_host_reads_raw", Count}, {0xE4, "workload_timer_raw", Count}, {0xEA, "thermal_throttle_raw", Count},
+		{0xF0, "lifetime_write_amplification_raw", Count}, {0xF3, "pll_lock_losses", Count},
+		{itemNANDWritten, "nand_bytes_written", Units}, {itemHostWritten, "host_bytes_written", Units},
+		{0xF6, "system_area_life_raw", Count}, {0xF9, "firmware_updates", Count},
+		{0xFA, "dram_correctable_errors", Count}, {0xFB, "dram_uncorrectable_errors", Count},
+		{0xFC, "xor_passes", Count}, {0xFD, "xor_fails", Count}, {0xFE, "xor_uses", Count},
+		{0xE5, "reads_in_flight", Count}, {0xE6, "writes_in_flight", Count}, {0xF8, "nand_bytes_read", Units},
+		{0xE7, "temperature_raw", Count}, {0xE8, "power_raw", Count}, {0xAF, "power_on_temperature_raw", Count},
+		{0xEB, "thermal_throttle_time_raw", Count}, {0xEC, "power_loss_protection_raw", Count}, {0xED, "free_superblocks", Count},
+	}
 }
 
 func memblazeV3() []Item {
@@ -120,17 +131,22 @@ func memblazeV3() []Item {
 	}
 }
 
-func ymtcItems() []Item {
-	return append(commonItems(), Item{0xF0, "lifetime_write_amplification_raw", Count}, Item{0xF8, "nand_bytes_read", Units})
-}
+// ymtcItems are those of Memblaze's version 0, in the same places (nvme-cli
+// plugins/ymtc, ymtc-utils.h); bytes read from NAND are FAh.
+func ymtcItems() []Item { return firstItems() }
 
-// commonItems are those that Memblaze's versions 0 and 2 and YMTC share.
-func commonItems() []Item {
+// firstItems are those that Memblaze's version 0 and YMTC share.
+func firstItems() []Item {
 	return []Item{
 		{0xAB, "program_fails", Count}, {0xAC, "erase_fails", Count}, {itemEraseCounts, "erase_counts", EraseCounts},
-		{0xB8, "end_to_end_errors", Count}, {0xC7, "crc_errors", Count}, {0xEA, "thermal_throttle_raw", Count},
+		{0xB8, "end_to_end_errors", Count}, {0xC7, "crc_errors", Count}, {0xE2, "workload_media_wear_raw", Count},
+		{0xE3, "workload_host_reads_raw", Count}, {0xE4, "workload_timer_raw", Count}, {0xEA, "thermal_throttle_raw", Count},
+		{0xF0, "retry_buffer_overflows", Count}, {0xF3, "pll_lock_losses", Count},
 		{itemNANDWritten, "nand_bytes_written", Units}, {itemHostWritten, "host_bytes_written", Units},
-		{0xE7, "temperature_raw", Count}, {0xE8, "power_raw", Count}, {0xEC, "power_loss_protection_raw", Count},
+		{0xF6, "system_area_life_raw", Count}, {0xFA, "nand_bytes_read", Units},
+		{0xE7, "temperature_raw", Count}, {0xE8, "power_raw", Count}, {0xAF, "power_on_temperature_raw", Count},
+		{0xEC, "power_loss_protection_raw", Count}, {0xF2, "read_fails", Count},
+		{0xEB, "thermal_throttle_time_raw", Count}, {0xED, "flash_media_errors", Count},
 	}
 }
 

@@ -231,7 +231,7 @@ func guestTCPReset(t *testing.T) {
 	node := s.connect(t)
 	block := blockNode(t, "RST1", 1)
 	fio := exec.Command("fio", "--name=v", "--filename="+block, "--rw=randwrite", "--bs=16k", "--iodepth=8", "--ioengine=libaio", "--direct=1",
-		"--size=16m", "--loops=4", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1")
+		"--size=16m", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1")
 	var out syncBuffer
 	fio.Stdout, fio.Stderr = &out, &out
 	if err := fio.Start(); err != nil {
@@ -371,7 +371,7 @@ func (s opStep) fault() []string {
 	if s.command == "" {
 		return nil
 	}
-	return []string{"--fault", "delay 3s 1st " + s.command}
+	return []string{"--fault", "delay 1500ms 1st " + s.command}
 }
 
 // guestTCPPowerCut cuts the drive's power after it has carried out the create

@@ -22,11 +22,13 @@ const (
 	// The log is a header and one entry of this size each.
 	discoveryEntryBytes = 1024
 
-	transportTCP  = 3
-	familyIPv4    = 1
-	familyIPv6    = 2
-	subsystemNVM  = 2
-	notRequired   = 2 // TREQ: no secure channel
+	transportTCP = 3
+	familyIPv4   = 1
+	familyIPv6   = 2
+	subsystemNVM = 2
+	// notSpecified is TREQ of a target without a secure channel. "Not required"
+	// (2) would say that there is one: nvme-cli then asks for TLS.
+	notSpecified  = 0
 	adminSizeMin  = 32
 	anyController = 0xFFFF // dynamic model
 )
@@ -165,7 +167,7 @@ func (s *session) discoveryLog() []byte {
 	le.PutUint64(page[8:], 1) // entries
 	e := page[discoveryEntryBytes:]
 	host, port, family := localAddress(s.admin.nc)
-	e[0], e[1], e[2], e[3] = transportTCP, family, subsystemNVM, notRequired
+	e[0], e[1], e[2], e[3] = transportTCP, family, subsystemNVM, notSpecified
 	le.PutUint16(e[4:], 1) // port
 	le.PutUint16(e[6:], anyController)
 	le.PutUint16(e[8:], adminSizeMin)

@@ -641,7 +641,7 @@ func TestDiscovery(t *testing.T) {
 	host, port, _ := net.SplitHostPort(r.addr)
 	e := log[1024:]
 	text := func(b []byte) string { return strings.TrimRight(string(b), " \x00") }
-	if le.Uint64(log[8:]) != 1 || e[0] != 3 || e[1] != 1 || e[2] != 2 || le.Uint16(e[6:]) != 0xFFFF || le.Uint16(e[8:]) < 32 ||
+	if le.Uint64(log[8:]) != 1 || e[0] != 3 || e[1] != 1 || e[2] != 2 || e[3] != 0 || le.Uint16(e[6:]) != 0xFFFF || le.Uint16(e[8:]) < 32 ||
 		text(e[32:64]) != port || text(e[256:512]) != r.sub || text(e[512:768]) != host {
 		t.Errorf("discovery entry % x", e[:600])
 	}

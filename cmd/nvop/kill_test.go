@@ -163,9 +163,9 @@ func TestKill_resize(t *testing.T) {
 func TestKill_soak(t *testing.T) {
 	skipUnderRace(t)
 	w := newWorkshop(t, "pblaze7-7940-7.68tb", "--scale", "8192")
-	start := []string{"soak", "start", "sim:drive.nvop", "--rw", "randwrite", "--qd", "256", "--size", "100TB",
+	start := []string{"soak", "start", "sim:drive.nvop", "--rw", "randwrite", "--qd", "256", "--size", "800TB",
 		"--time-lapse", "8192", "--confirm-serial", w.serial}
-	if !w.killAfter(1500*time.Millisecond, start...) {
+	if !w.killAfter(time.Second, start...) {
 		t.Fatal("the soak ended before it could be killed: the test shows nothing")
 	}
 	for range 2 {
@@ -174,13 +174,13 @@ func TestKill_soak(t *testing.T) {
 		if status.Verdict != "interrupted" {
 			t.Fatalf("after a kill the soak is %s, %s", status.State, status.Verdict)
 		}
-		if !w.killAfter(time.Second, "soak", "resume", "--confirm-serial", w.serial) {
+		if !w.killAfter(700*time.Millisecond, "soak", "resume", "--confirm-serial", w.serial) {
 			t.Fatal("the resumed soak ended before it could be killed")
 		}
 	}
 	var done soakResult
 	w.must(&done, "soak", "resume", "--confirm-serial", w.serial)
-	if done.Verdict != "pass" || done.WriteBytes < 99_990_000_000_000 || done.WriteBytes > 100_010_000_000_000 {
+	if done.Verdict != "pass" || done.WriteBytes < 799_990_000_000_000 || done.WriteBytes > 800_010_000_000_000 {
 		t.Errorf("resumed to %s with %d bytes written", done.Verdict, done.WriteBytes)
 	}
 	var check verifyResult

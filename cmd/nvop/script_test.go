@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -40,6 +41,7 @@ func TestScript(t *testing.T) {
 			"setjson":  scriptSetJSON,
 			"sim":      scriptSim,
 			"truncate": scriptTruncate,
+			"patch":    scriptPatch,
 			"exit":     scriptExit,
 		},
 	})
@@ -134,6 +136,17 @@ func scriptSim(ts *testscript.TestScript, _ bool, args []string) {
 // scriptTruncate: truncate FILE SIZE.
 func scriptTruncate(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), int64(number(ts, args[1]))))
+}
+
+// scriptPatch: patch FILE OFFSET HEX writes bytes into a file.
+func scriptPatch(ts *testscript.TestScript, _ bool, args []string) {
+	raw, err := hex.DecodeString(args[2])
+	ts.Check(err)
+	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_WRONLY, 0)
+	ts.Check(err)
+	_, err = f.WriteAt(raw, int64(number(ts, args[1])))
+	ts.Check(err)
+	ts.Check(f.Close())
 }
 
 // scriptExit: exit CODE nvop ARG... runs nvop and wants this exit code and, where

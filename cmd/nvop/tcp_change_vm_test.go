@@ -25,21 +25,23 @@ func tcpChangeCases() []vm.Case {
 		{Name: "tcp/reset", Limit: 2 * time.Minute, Run: guestTCPReset},
 		{Name: "tcp/file-system", Limit: 2 * time.Minute, Run: guestTCPFileSystem},
 		{Name: "tcp/fio-verify", Limit: 2 * time.Minute, Run: guestTCPFio},
-		{Name: "tcp/power-cut-resume", Limit: 3 * time.Minute, Run: guestTCPPowerCut},
+		{Name: "tcp/soak", Limit: 3 * time.Minute, Run: guestTCPSoak},
 	}
-	steps := []opStep{
-		{name: "detach", command: "detach", says: "detach namespace"},
-		{name: "delete", command: "delete", says: "delete namespace"},
-		{name: "create", command: "create", says: "create a namespace"},
-		{name: "attach", command: "attach", says: "attach the new namespace"},
+	for _, c := range interruptions() {
+		cases = append(cases, vm.Case{Name: "tcp/" + c.name, Limit: 2 * time.Minute, Run: func(t *testing.T) { guestTCPInterrupted(t, c) }})
 	}
-	for _, step := range steps {
-		for _, end := range []string{"resume", "rollback"} {
-			cases = append(cases, vm.Case{
-				Name: "tcp/kill-at-" + step.name + "-" + end, Limit: 2 * time.Minute,
-				Run: func(t *testing.T) { guestTCPKilled(t, step, end) },
-			})
-		}
+	detach := opStep{command: "detach", says: "detach namespace"}
+	remove := opStep{command: "delete", says: "delete namespace"}
+	create := opStep{command: "create", says: "create a namespace"}
+	attach := opStep{command: "attach", says: "attach the new namespace"}
+	for _, c := range []struct {
+		step opStep
+		end  string
+	}{{detach, "rollback"}, {remove, "resume"}, {remove, "rollback"}, {create, "resume"}, {create, "rollback"}, {attach, "resume"}} {
+		cases = append(cases, vm.Case{
+			Name: "tcp/kill-at-" + c.step.command + "-" + c.end, Limit: 2 * time.Minute,
+			Run: func(t *testing.T) { guestTCPKilled(t, c.step, c.end) },
+		})
 	}
 	return cases
 }
@@ -315,25 +317,10 @@ func guestTCPFio(t *testing.T) {
 // guestTCPKilled kills op set with -9 while it is at one of its steps, with the
 // drive busy with that step's command, and then carries on or goes back.
 func guestTCPKilled(t *testing.T, step opStep, end string) {
-	s := serve(t, makeDrive(t, "pblaze7-7940-7.68tb", "--serial", "KILL1"), step.fault()...)
+	s := serve(t, makeDrive(t, "pblaze7-7940-7.68tb", "--serial", "KILL1"), "--fault", "delay 1500ms 1st "+step.command)
 	node := s.connect(t)
-	var said syncBuffer
-	cmd := exec.Command(os.Getenv(envBinary), "--journal", filepath.Join(stateDir(t), "journal.db"),
-		"op", "set", node, "--size", "6.4TB", "--allow-fabrics", "--confirm-serial", "KILL1")
-	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+stateDir(t))
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for range 400 {
-		if strings.Contains(said.String(), step.says) {
-			break
-		}
-		time.Sleep(25 * time.Millisecond)
-	}
-	if !strings.Contains(said.String(), step.says) {
-		t.Fatalf("op set does not come to %q:\n%s", step.says, said.String())
-	}
+	cmd, said := startOPSet(t, node, "KILL1")
+	said.waitFor(t, step.says)
 	time.Sleep(200 * time.Millisecond)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -357,37 +344,137 @@ func guestTCPKilled(t *testing.T, step opStep, end string) {
 	}
 }
 
+// startOPSet starts op set in the background.
+func startOPSet(t *testing.T, node, serial string) (*exec.Cmd, *syncBuffer) {
+	t.Helper()
+	return start(t, "op", "set", node, "--size", "6.4TB", "--allow-fabrics", "--confirm-serial", serial)
+}
+
+// start starts nvop in the background, with the journal of this case.
+func start(t *testing.T, args ...string) (*exec.Cmd, *syncBuffer) {
+	t.Helper()
+	said := &syncBuffer{}
+	cmd := exec.Command(os.Getenv(envBinary), append([]string{"--journal", filepath.Join(stateDir(t), "journal.db")}, args...)...)
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+stateDir(t))
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // gone already unless the case failed early
+	return cmd, said
+}
+
+// waitFor waits until a program has said something.
+func (b *syncBuffer) waitFor(t *testing.T, what string) {
+	t.Helper()
+	for range 400 {
+		if strings.Contains(b.String(), what) {
+			return
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	t.Fatalf("it does not come to %q:\n%s", what, b)
+}
+
 // opStep is one step of op set.
 type opStep struct {
-	name string
-	// command is the step's command in the words of a fault; empty for none.
+	// command is the step's command in the words of a fault.
 	command string
 	// says is what op set says when it begins the step.
 	says string
 }
 
-// fault makes the drive busy with the step's command.
-func (s opStep) fault() []string {
-	if s.command == "" {
-		return nil
-	}
-	return []string{"--fault", "delay 1500ms 1st " + s.command}
+// interruption is a way for the drive to go away in the middle of op set.
+type interruption struct {
+	name string
+	// fault is what the server is told to do, end how the user goes on.
+	fault, end string
+	// cut says that the drive loses its power.
+	cut bool
 }
 
-// guestTCPPowerCut cuts the drive's power after it has carried out the create
-// of op set; it comes back, the kernel connects again, and resume finishes.
-func guestTCPPowerCut(t *testing.T) {
-	s := serve(t, makeDrive(t, "pblaze7-7940-7.68tb", "--serial", "CUT1"), "--fault", "after create power-cut", "--outage", "2s")
-	node := s.connect(t, "--reconnect-delay=1", "--ctrl-loss-tmo=60")
-	r := nvop(t, "op", "set", node, "--size", "6.4TB", "--allow-fabrics", "--confirm-serial", "CUT1")
-	t.Logf("op set over a power cut: %v", r)
-	eventually(t, "live again", func() bool { return sysfs("class/nvme", filepath.Base(node), "state") == "live" })
-	if r.code != 0 {
-		if r.code != 7 {
-			t.Errorf("op set ended with %d, want 7: resumable", r.code)
-		}
-		want(t, 0, "resume", "--confirm-serial", "CUT1")
+func interruptions() []interruption {
+	return []interruption{
+		{"power-cut-before-delete", "before delete power-cut", "resume", true},
+		{"power-cut-after-delete", "after delete power-cut", "rollback", true},
+		{"power-cut-after-create", "after create power-cut", "resume", true},
+		{"power-cut-before-attach", "before attach power-cut", "rollback", true},
+		{"reset-in-delete", "drop 1st delete", "resume", false},
+		{"reset-in-create", "lose 1st create", "rollback", false},
 	}
-	eventually(t, "a block device of 6,401,252,745,216 bytes", func() bool { return sizeOf(t, "CUT1", 1) == shrunkBytes })
-	cli(t, says{"unsafe_shutdowns": "1", "power_cycles": "2"}, "smart-log", node)
+}
+
+// guestTCPInterrupted takes the drive away in the middle of op set: its power is
+// cut and comes back, or it hangs, having carried the command out or not, until
+// somebody resets it. The kernel connects again by itself, and the user goes on
+// or goes back.
+func guestTCPInterrupted(t *testing.T, c interruption) {
+	s := serve(t, makeDrive(t, "pblaze7-7940-7.68tb", "--serial", "CUT1"), "--fault", c.fault, "--outage", "1s")
+	node := s.connect(t, "--reconnect-delay=1", "--ctrl-loss-tmo=60")
+	name := filepath.Base(node)
+	cmd, said := startOPSet(t, node, "CUT1")
+	if !c.cut {
+		said.waitFor(t, map[string]string{"drop 1st delete": "delete namespace", "lose 1st create": "create a namespace"}[c.fault])
+		time.Sleep(500 * time.Millisecond)
+		tool(t, "nvme", "reset", node)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 7 || !strings.Contains(said.String(), "nvop resume") {
+		t.Errorf("op set ended with %d, want 7: resumable\n%s", code, said)
+	}
+	eventually(t, "live again", func() bool { return sysfs("class/nvme", name, "state") == "live" })
+	want(t, 0, c.end, "--confirm-serial", "CUT1")
+	size := uint64(shrunkBytes)
+	if c.end == "rollback" {
+		size = factoryBytes
+	}
+	eventually(t, fmt.Sprintf("a block device of %d bytes", size), func() bool { return sizeOf(t, "CUT1", 1) == size })
+	if got := geometry(t, node); got != fmt.Sprintf("1 %d 512", size/512) {
+		t.Errorf("after %s: %q", c.end, got)
+	}
+	cycles := says{"unsafe_shutdowns": "0", "power_cycles": "1"}
+	if c.cut {
+		cycles = says{"unsafe_shutdowns": "1", "power_cycles": "2"}
+	}
+	cli(t, cycles, "smart-log", node)
+	want(t, 0, "journal", "verify")
+}
+
+// guestTCPSoak soaks the block device while its controller is reset and the
+// drive loses its power: it ends with every byte written and counted once, by
+// the kernel and by the drive.
+func guestTCPSoak(t *testing.T) {
+	const size = 24 << 20
+	s := serve(t, makeDrive(t, "pblaze7-7940-7.68tb", "--serial", "SOAK1"), "--fault", "after 1000th write power-cut", "--outage", "1s")
+	node := s.connect(t, "--reconnect-delay=1", "--ctrl-loss-tmo=60")
+	block := blockNode(t, "SOAK1", 1)
+	cmd, said := start(t, "soak", "start", block, "--rw", "randwrite", "--bs", "16KiB", "--qd", "4", "--size", "24MiB", "--confirm-serial", "SOAK1")
+	_, before := diskCounters(t, filepath.Base(block))
+	for range 200 {
+		if _, now := diskCounters(t, filepath.Base(block)); now-before > 4<<20 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	tool(t, "nvme", "reset", node)
+	if err := cmd.Wait(); err != nil {
+		t.Logf("the soak ended with %v:\n%s", err, said.String())
+		if cmd.ProcessState.ExitCode() != 7 {
+			t.Fatal("a soak that loses its drive must be resumable")
+		}
+		eventually(t, "live again", func() bool { return sysfs("class/nvme", filepath.Base(node), "state") == "live" })
+		want(t, 0, "soak", "resume", "--confirm-serial", "SOAK1")
+	}
+	if !strings.Contains(s.log.String(), "has lost its power") {
+		t.Error("the power was not cut")
+	}
+	_, after := diskCounters(t, filepath.Base(block))
+	if after-before < size {
+		t.Errorf("the kernel counts %d bytes, %d were asked for", after-before, size)
+	}
+	list := want(t, 0, "soak", "list", "-o", "json")
+	if !strings.Contains(list.stdout, strconv.Itoa(size)) {
+		t.Errorf("the journal does not have %d bytes: %v", size, list)
+	}
+	want(t, 0, "journal", "verify")
 }

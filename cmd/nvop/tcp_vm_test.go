@@ -82,7 +82,11 @@ func (b *syncBuffer) String() string {
 func makeDrive(t *testing.T, profile string, args ...string) string {
 	t.Helper()
 	file := filepath.Join(stateDir(t), "drive.nvop")
-	want(t, 0, append([]string{"sim", "create", file, "--profile", profile}, args...)...)
+	// A map of about 130,000 units: every command that changes the drive saves it.
+	scale := map[string]string{
+		"pblaze7-7940-7.68tb": "14308", "pe321-6.4tb": "11924", "pe501-61.44tb": "28616", "memblaze-p6531-3.84tb": "7154", "client-1tb": "1864",
+	}[profile]
+	want(t, 0, append([]string{"sim", "create", file, "--profile", profile, "--scale", scale}, args...)...)
 	return file
 }
 

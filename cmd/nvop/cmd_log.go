@@ -83,9 +83,27 @@ func logNames() string {
 	return strings.Join(names, ", ")
 }
 
+// plainName turns other names for a log into the one used here: those of
+// nvme-cli's commands, and whole words.
+func plainName(name string) string {
+	name = strings.TrimSuffix(name, "-log")
+	switch name {
+	case "firmware", "fw-slot", "firmware-slot":
+		return "fw"
+	case "changed-ns-list", "changed-namespaces":
+		return "changed-ns"
+	case "endurance":
+		return "endurance-group"
+	case "ocp", "ocp-smart":
+		return "ocp-c0"
+	}
+	return name
+}
+
 // findLog finds a log by name or number. A number is shown as it is: what it
 // means is the vendor's.
 func findLog(name string, length uint64) (logPage, error) {
+	name = plainName(name)
 	for _, l := range logPages() {
 		if l.name == name {
 			return l, nil
@@ -239,7 +257,7 @@ func (c decodeCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	v, err := vendor.DecodeKind(c.Kind, raw)
+	v, err := vendor.DecodeKind(plainName(c.Kind), raw)
 	if errors.Is(err, nvmespec.ErrUnknownKind) {
 		return &codedError{exitUsage, err}
 	}

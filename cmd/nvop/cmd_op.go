@@ -12,9 +12,10 @@ type opCmd struct {
 
 type opSetCmd struct {
 	driveArg
-	Size  string `help:"New size: 6.4TB, 5.82TiB, 12502446768blocks, 80%, max or factory. Whole GB and TB are marketing capacities." xor:"target" required:"" placeholder:"SIZE"`
-	OP    string `name:"op" help:"New over-provisioning: 20% means (total-user)/user." xor:"target" required:"" placeholder:"PERCENT"`
-	IDEMA string `name:"idema" help:"New size by the IDEMA count of a marketing capacity: 6.4TB." xor:"target" required:"" placeholder:"CAPACITY"`
+	To    string `arg:"" optional:"" name:"size" help:"The same as --size: 6.4TB, max, factory ..." placeholder:"SIZE"`
+	Size  string `help:"New size: 6.4TB, 5.82TiB, 12502446768blocks, 80%, max or factory. Whole GB and TB are marketing capacities." xor:"target" placeholder:"SIZE"`
+	OP    string `name:"op" help:"New over-provisioning: 20% means (total-user)/user." xor:"target" placeholder:"PERCENT"`
+	IDEMA string `name:"idema" help:"New size by the IDEMA count of a marketing capacity: 6.4TB." xor:"target" placeholder:"CAPACITY"`
 	OPOf  string `name:"op-of" enum:"user,total" default:"user" help:"What --op is a share of."`
 	Exact bool   `help:"Take --size literally, not as a marketing capacity."`
 	NSID  uint32 `name:"nsid" help:"The namespace to replace (default: the only one)." placeholder:"N"`
@@ -68,6 +69,16 @@ func lbaSelector(text string) (*namespace.FormatSelector, error) {
 }
 
 func (c opSetCmd) Run(ctx context.Context, a *app) error {
+	given := 0
+	for _, text := range []string{c.To, c.Size, c.OP, c.IDEMA} {
+		if text != "" {
+			given++
+		}
+	}
+	if given != 1 {
+		return usagef("op set takes one target: --size, --op or --idema")
+	}
+	c.Size += c.To
 	size, err := c.size()
 	if err != nil {
 		return err

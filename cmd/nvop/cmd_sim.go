@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"nvop/cmd/nvop/internal/render"
 	"nvop/namespace"
@@ -83,10 +84,11 @@ func (c simCreateCmd) Run(ctx context.Context, a *app) (err error) {
 	if !ok {
 		return usagef("--profile %s: no profile of that name (nvop sim profiles lists them)", c.Profile)
 	}
-	if err := sim.Create(c.File, profile, sim.Options{Serial: c.Serial, Seed: c.Seed, Scale: c.Scale, Controllers: c.Controllers}); err != nil {
+	path := strings.TrimPrefix(c.File, "sim:")
+	if err := sim.Create(path, profile, sim.Options{Serial: c.Serial, Seed: c.Seed, Scale: c.Scale, Controllers: c.Controllers}); err != nil {
 		return err
 	}
-	d, err := a.open("sim:" + c.File)
+	d, err := a.open("sim:" + path)
 	if err != nil {
 		return err
 	}

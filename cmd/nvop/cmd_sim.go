@@ -54,8 +54,8 @@ func (simProfilesCmd) Run(a *app) error {
 }
 
 type simCreateCmd struct {
-	File        string `arg:"" type:"path" help:"The file to make; it must not exist." placeholder:"FILE"`
-	Profile     string `required:"" help:"The drive model; nvop sim profiles lists them." placeholder:"NAME"`
+	File        string `arg:"" help:"The file to make; it must not exist." placeholder:"FILE"`
+	Profile     string `default:"pblaze7-7940-7.68tb" help:"The drive model; nvop sim profiles lists them." placeholder:"NAME"`
 	Serial      string `help:"Serial number (default: made from the profile and the seed)." placeholder:"SERIAL"`
 	Seed        uint64 `default:"1" help:"Two drives of one profile and seed behave alike." placeholder:"N"`
 	Controllers int    `default:"1" help:"How many controllers the drive has, 1 to 8." placeholder:"N"`

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"unicode"
 
 	"nvop/endurance"
 	"nvop/endurance/run"
@@ -40,6 +42,9 @@ func (c soakStartCmd) Run(ctx context.Context, a *app) (err error) {
 	kinds, err := c.kinds()
 	if err != nil {
 		return err
+	}
+	if strings.ContainsFunc(c.Name, unicode.IsControl) {
+		return usagef("--name %q: control characters would spoil every list", c.Name)
 	}
 	t, err := a.openSoak(ctx, c.Address, c.soakFlags)
 	if err != nil {

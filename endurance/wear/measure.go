@@ -167,11 +167,36 @@ func (c *course) from(host float64) WAF {
 			j++
 		}
 		if j > i {
-			s.add(c.samples, c.pair, c.points[i].sample, c.points[j].sample)
+			from := c.sharpest(i, min(i+edgeChoice, j-1))
+			to := c.sharpest(j, max(j-edgeChoice, from+1))
+			s.add(c.samples, c.pair, c.points[from].sample, c.points[to].sample)
 		}
 		i = j + 1
 	}
 	return s.waf(c.samples, c.pair)
+}
+
+// edgeChoice is how many edges beside the first and the last are looked at for
+// one that is known more exactly.
+const edgeChoice = 3
+
+// sharpest is the edge at point k, or one between k and limit before which
+// the host wrote less than half as much since the sample before: where samples
+// have been thinned, some edges are only known to lie within a long stretch.
+func (c *course) sharpest(k, limit int) int {
+	gap := func(k int) float64 { return c.written(c.points[k].sample-1, c.points[k].sample) }
+	step := 1
+	if limit < k {
+		step = -1
+	}
+	best, least := k, gap(k)/2
+	for i := k; i != limit; {
+		i += step
+		if g := gap(i); g < least {
+			best, least = i, g
+		}
+	}
+	return best
 }
 
 // settledByLaw discards max(1, 3*alpha/A) drive writes, after what it takes to

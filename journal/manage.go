@@ -62,7 +62,8 @@ type PruneOptions struct {
 	// Runs are removed by ID, whatever their state.
 	Runs []string
 	// Before removes the runs that are over and whose last checkpoint is
-	// older; zero removes none. Runs that can be resumed stay.
+	// older; zero removes none. Runs that can be resumed stay, and so does all
+	// that was done to simulated drives, whose calendar is their own.
 	Before time.Time
 	// Transactions also removes the finished transactions that ended before
 	// Before. Unfinished ones always stay.
@@ -137,7 +138,7 @@ func prunable(ctx context.Context, tx *sql.Tx, o PruneOptions) (runs, transactio
 		return runs, nil, nil
 	}
 	before := o.Before.UnixNano()
-	found, err := numbers(ctx, tx, `SELECT run_id FROM runs WHERE state IN ('finished', 'stopped') AND
+	found, err := numbers(ctx, tx, `SELECT run_id FROM runs WHERE state IN ('finished', 'stopped') AND is_simulated = 0 AND
 		(SELECT max(at_unix_ns) FROM checkpoints c WHERE c.run_id = runs.run_id) < ? ORDER BY run_id`, before)
 	if err != nil {
 		return nil, nil, err
@@ -153,7 +154,7 @@ func prunable(ctx context.Context, tx *sql.Tx, o PruneOptions) (runs, transactio
 	}
 	if o.Transactions {
 		transactions, err = numbers(ctx, tx, `SELECT transaction_id FROM transactions
-			WHERE state NOT IN ('open', 'rolling_back') AND ended_at_unix_ns < ? ORDER BY transaction_id`, before)
+			WHERE state NOT IN ('open', 'rolling_back') AND ended_at_unix_ns < ? AND address NOT LIKE 'sim:%' ORDER BY transaction_id`, before)
 	}
 	return runs, transactions, err
 }

@@ -41,7 +41,7 @@ func newSynth(seed uint64) *synth {
 
 func synthHeader(seed uint64) run.Header {
 	return run.Header{
-		Name: fmt.Sprintf("soak-%d", seed), StartWallUnixNS: 1_700_000_000_000_000_000, Address: "sim:a.nvop", Simulated: true,
+		Name: fmt.Sprintf("soak-%d", seed), StartWallUnixNS: 1_700_000_000_000_000_000, Address: "/dev/nvme0n1",
 		SubsystemNQN: "nqn.2014-08.org.example:a", Serial: "SN0001", Model: "Example 7.68TB", Firmware: "1.0",
 		NSID: 1, LBADataBytes: 4096, TotalCapacityBytes: run.Uint128{Hi: 1, Lo: 7_681_501_126_656}, OverProvisioningPermille: -1,
 		PowerState: 0, Host: "host", Kernel: "6.12", Version: "0",

@@ -66,7 +66,7 @@ func recordSome(tb testing.TB, j *Journal, seed uint64) *Recorder {
 }
 
 func sampleTransaction() txn.Transaction {
-	t := txn.Transaction{Title: "op set --size 6.4TB", Address: "sim:a.nvop", Inventory: []byte(`{"namespaces":[1]}`),
+	t := txn.Transaction{Title: "op set --size 6.4TB", Address: "/dev/nvme0", Inventory: []byte(`{"namespaces":[1]}`),
 		Began: time.Unix(1_700_000_000, 123).UTC(),
 		Steps: []txn.Step{{Index: 0, Kind: "namespace.detach", Title: "detach namespace 1", Params: []byte(`{"nsid":1}`),
 			Commands: []txn.Command{{Name: "attach", Opcode: 0x15, NSID: 1, CDW10: 1}}, UndoText: "attach it again"}}}

@@ -105,6 +105,9 @@ func execute(ctx context.Context, args []string, s streams, getenv func(string) 
 	a.format, a.journalPath = render.Format(g.Output), g.Journal
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	if err := kctx.Run(a); err != nil {
+		if ctx.Err() != nil && exitCode(err) == exitFailed {
+			err = &codedError{exitInterrupted, err}
+		}
 		return a.fail(err)
 	}
 	return exitOK

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"strings"
+	"time"
 
 	"nvop/cmd/nvop/internal/render"
 	"nvop/journal"
@@ -179,7 +180,7 @@ func (a *app) carryOut(ctx context.Context, d *drive, f changeFlags, p namespace
 	if err := d.checkUse(p.NSIDs, kinds); err != nil {
 		return err
 	}
-	if err := a.confirm(f.consentFlags, p.Identity.Serial, p.Title, p.Destroys); err != nil {
+	if err := a.confirm(ctx, f.consentFlags, p.Identity.Serial, p.Title, p.Destroys); err != nil {
 		return err
 	}
 	lock, err := lockDrive(lockDir(a.getenv), p.Identity.Serial, d.durableAddress(), p.Title)
@@ -241,13 +242,42 @@ func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []
 	registry[featureKind] = featureSetter{}
 	maps.Copy(registry, pcieExecutors(d, accepted))
 	return &txn.Runner{
-		Device: d.dev, Clock: d.clock, Log: j, Registry: registry,
+		Device: d.dev, Clock: d.clock, Log: steadyLog{j}, Registry: registry,
 		Identify: namespace.ReadIdentity, Describe: namespace.DescribeDrive,
 		PreStep: d.preStep(consent{
 			identity: p.Identity, what: p.Title, accept: accepted, touches: p.NSIDs, expires: d.expiry(),
 		}),
 		Notify: a.progressOf,
 	}
+}
+
+// steadyLog is the journal of a change, whose records are finished whatever
+// happens meanwhile: an interruption stops the change between two steps and must
+// not stop what is written down of it.
+type steadyLog struct{ j *journal.Journal }
+
+func (l steadyLog) BeginTransaction(ctx context.Context, t txn.Transaction) (string, error) {
+	return l.j.BeginTransaction(context.WithoutCancel(ctx), t)
+}
+
+func (l steadyLog) Intent(ctx context.Context, in txn.Intent) error {
+	return l.j.Intent(context.WithoutCancel(ctx), in)
+}
+
+func (l steadyLog) Outcome(ctx context.Context, out txn.Outcome) error {
+	return l.j.Outcome(context.WithoutCancel(ctx), out)
+}
+
+func (l steadyLog) SetState(ctx context.Context, id string, state txn.State, message string, at time.Time) error {
+	return l.j.SetState(context.WithoutCancel(ctx), id, state, message, at)
+}
+
+func (l steadyLog) Load(ctx context.Context, id string) (txn.History, error) {
+	return l.j.Load(context.WithoutCancel(ctx), id)
+}
+
+func (l steadyLog) Unfinished(ctx context.Context, serial string) ([]txn.Transaction, error) {
+	return l.j.Unfinished(context.WithoutCancel(ctx), serial)
 }
 
 // progressOf tells on standard error how a transaction goes.
@@ -268,7 +298,7 @@ func (a *app) progressOf(e txn.Event) {
 
 // finish verifies what a transaction left and prints it.
 func (a *app) finish(ctx context.Context, d *drive, j *journal.Journal, p namespace.Plan, report txn.Report) error {
-	now, err := d.inventory(ctx)
+	now, err := d.inventory(context.WithoutCancel(ctx)) // the change is done: say so
 	if err != nil {
 		return err
 	}

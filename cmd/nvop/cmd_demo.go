@@ -107,6 +107,14 @@ func (c demoCmd) Run(ctx context.Context, a *app) error {
 	if err := d.nvop(ctx, &created, "sim", "create", strings.TrimPrefix(d.drive, "sim:"), "--profile", demoProfile, "--seed", strconv.FormatUint(c.Seed, 10), "--scale", strconv.Itoa(demoTimeLapse)); err != nil {
 		return err
 	}
+	var plan planResult
+	if err := d.quiet(ctx, &plan, "op", "set", d.drive, "--size", c.Size, "--dry-run"); err != nil {
+		return err
+	}
+	const smallest = 1_000_000_000_000
+	if op := plan.OverProvisioning; op == nil || op.UserBytes < smallest {
+		return usagef("--size %s: the demo needs at least 1TB", c.Size)
+	}
 	if r.Before, err = d.soak(ctx, c.Seed, created.Serial, "before", &r.HostBytes); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"nvop/cmd/nvop/internal/render"
@@ -302,7 +303,7 @@ type journalPruneCmd struct {
 }
 
 func (journalPruneCmd) Help() string {
-	return "Soaks that can be resumed and changes that are half done stay, unless named.\n\nExample: nvop journal prune --older-than 90d --yes"
+	return "Ages are by the calendar, so soaks of simulated drives, which have one of their own, go by name only. Soaks that can be resumed stay unless named, changes that are half done always.\n\nExample: nvop journal prune --older-than 90d --yes"
 }
 
 type pruneResult struct {
@@ -318,6 +319,15 @@ func (r pruneResult) Text(p *render.Page) {
 	}
 	p.Line("%s: %d soaks, %d changes", verb, len(r.Runs), len(r.Transactions))
 	p.Tree(r.Pruned)
+}
+
+// looksLikeID says that a reference has the form of a run's or a change's ID.
+func looksLikeID(ref string) bool {
+	if len(ref) < 2 || ref[0] != 'r' && ref[0] != 't' {
+		return false
+	}
+	_, err := strconv.ParseUint(ref[1:], 10, 63)
+	return err == nil
 }
 
 func (c journalPruneCmd) Run(ctx context.Context, a *app) error {
@@ -337,6 +347,14 @@ func (c journalPruneCmd) Run(ctx context.Context, a *app) error {
 			info, err := j.FindRun(ctx, ref)
 			if err != nil {
 				return err
+			}
+			// What is removed is named whole: an ID or a name that only begins
+			// alike must not do.
+			if info.ID != ref && info.Header.Name != ref || looksLikeID(ref) && info.ID != ref {
+				return fmt.Errorf("no soak %q in the journal (%s begins like it)", ref, info.ID)
+			}
+			if a.runs(info) {
+				return refusedf("in use", "soak "+info.ID, "nvop soak stop "+info.ID, "it is running")
 			}
 			o.Runs = append(o.Runs, info.ID)
 		}

@@ -266,7 +266,7 @@ func (c pcieSetCmd) carryOut(ctx context.Context, a *app, d *drive, sys pcie.Sys
 	if err := x.checkUse(ch.plan.Endpoints); err != nil {
 		return err
 	}
-	if err := a.confirm(c.consentFlags, ch.identity.Serial, ch.result.Title, losses); err != nil {
+	if err := a.confirm(ctx, c.consentFlags, ch.identity.Serial, ch.result.Title, losses); err != nil {
 		return err
 	}
 	lock, err := lockDrive(lockDir(a.getenv), ch.identity.Serial, d.durableAddress(), ch.result.Title)

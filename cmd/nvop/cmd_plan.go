@@ -93,20 +93,26 @@ type againFlags struct {
 type resumeCmd struct{ againFlags }
 
 func (resumeCmd) Help() string {
-	return "Carries on a change that was interrupted: what was done is found out from the drive itself.\n\nExample: nvop resume 3 --confirm-serial S1234"
+	return "Carries on a change that was interrupted: what was done is found out from the drive itself.\n\nExample: nvop resume t3 --confirm-serial S1234"
 }
 
 func (c resumeCmd) Run(ctx context.Context, a *app) error {
 	return a.again(ctx, c.againFlags, "resume", (*txn.Runner).Resume)
 }
 
-type rollbackCmd struct{ againFlags }
+type rollbackCmd struct {
+	againFlags
+	Abandon bool `help:"Give the change up as it stands: nothing is sent to the drive, and other changes are possible again."`
+}
 
 func (rollbackCmd) Help() string {
-	return "Undoes a change that was interrupted: a namespace of the old size comes back. Its data does not.\n\nExample: nvop rollback 3 --confirm-serial S1234"
+	return "Undoes a change that was interrupted: a namespace of the old size comes back. Its data does not.\n\nExample: nvop rollback t3 --confirm-serial S1234"
 }
 
 func (c rollbackCmd) Run(ctx context.Context, a *app) error {
+	if c.Abandon {
+		return a.abandon(ctx, c.againFlags)
+	}
 	return a.again(ctx, c.againFlags, "rollback", (*txn.Runner).Rollback)
 }
 
@@ -144,12 +150,15 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 	if err != nil {
 		return err
 	}
+	if t.State.Finished() {
+		return fmt.Errorf("transaction %s (%s) is %s: there is nothing to %s", t.ID, t.Title, t.State, verb)
+	}
 	address := t.Address
 	if f.Address != "" {
 		address = f.Address
 	}
 	what := fmt.Sprintf("%s of transaction %s (%s)", verb, t.ID, t.Title)
-	if err := a.confirm(f.consentFlags, t.Identity.Serial, what, consequences(t, verb)); err != nil {
+	if err := a.confirm(ctx, f.consentFlags, t.Identity.Serial, what, consequences(t, verb)); err != nil {
 		return err
 	}
 	d, err := a.open(address)
@@ -171,6 +180,31 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 		return err
 	}
 	return a.printAgain(ctx, d, j, t, report)
+}
+
+// abandon closes a transaction that can neither go on nor be undone, because
+// somebody else has changed the drive meanwhile. The record stays.
+func (a *app) abandon(ctx context.Context, f againFlags) error {
+	return a.withJournal(ctx, journal.ReadWrite, func(j *journal.Journal) error {
+		t, err := meant(ctx, j, f.ID)
+		if err != nil {
+			return err
+		}
+		if t.State.Finished() {
+			return fmt.Errorf("transaction %s (%s) is %s: there is nothing to abandon", t.ID, t.Title, t.State)
+		}
+		what := fmt.Sprintf("abandoning transaction %s (%s)", t.ID, t.Title)
+		if err := a.confirm(ctx, f.consentFlags, t.Identity.Serial, what, []string{"the drive is left as it is now"}); err != nil {
+			return err
+		}
+		if err := j.SetState(ctx, t.ID, txn.StateCancelled, "abandoned by the user; the drive was left as it was", a.clock.Wall()); err != nil {
+			return err
+		}
+		return a.print(changeResult{
+			Schema: "nvop.change/1", Address: t.Address, Serial: t.Identity.Serial, State: "abandoned",
+			Transaction: t.ID, Title: t.Title, Before: []namespace.Namespace{}, After: []namespace.Namespace{}, Journal: j.Path(),
+		})
+	})
 }
 
 // consequences says what taking a transaction on does, step by step.
@@ -205,7 +239,7 @@ func touched(t txn.Transaction) []uint32 {
 }
 
 func (a *app) printAgain(ctx context.Context, d *drive, j *journal.Journal, t txn.Transaction, report txn.Report) error {
-	now, err := d.inventory(ctx)
+	now, err := d.inventory(context.WithoutCancel(ctx))
 	if err != nil {
 		return err
 	}

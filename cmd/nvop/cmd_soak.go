@@ -142,6 +142,9 @@ type soakSession struct {
 // prepareSoak gets consent, the drive's lock and the journal.
 func (a *app) prepareSoak(ctx context.Context, t *soakTarget, f soakFlags, kinds []inuse.Kind, job run.Job, what string) (*soakSession, error) {
 	s := &soakSession{app: a, target: t, kinds: kinds, job: job}
+	if err := a.notTheJournal(t); err != nil {
+		return nil, err
+	}
 	if s.writes() {
 		if err := t.check(ctx, kinds); err != nil {
 			return nil, err
@@ -151,7 +154,7 @@ func (a *app) prepareSoak(ctx context.Context, t *soakTarget, f soakFlags, kinds
 		}
 		if t.drive != nil {
 			losses := []string{fmt.Sprintf("destroys all data of namespace %d", t.ns.NSID)}
-			if err := a.confirm(f.consentFlags, t.serial, what, losses); err != nil {
+			if err := a.confirm(ctx, f.consentFlags, t.serial, what, losses); err != nil {
 				return nil, err
 			}
 		}
@@ -175,6 +178,20 @@ func (a *app) prepareSoak(ctx context.Context, t *soakTarget, f soakFlags, kinds
 		}
 	}
 	return s, nil
+}
+
+// notTheJournal refuses to soak the file in which the soak is recorded.
+func (a *app) notTheJournal(t *soakTarget) error {
+	path, err := a.journalFile()
+	if err != nil || t.path == "" {
+		return err
+	}
+	journalInfo, jerr := os.Stat(path)
+	info, err := os.Stat(t.path)
+	if err == nil && jerr == nil && os.SameFile(info, journalInfo) {
+		return refusedf("target", t.address, "", "it is the journal itself")
+	}
+	return err
 }
 
 // probe opens a queue and closes it again, so that what cannot be opened is

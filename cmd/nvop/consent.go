@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -56,7 +58,7 @@ func (c consentFlags) kinds() ([]inuse.Kind, error) {
 
 // confirm makes sure that the user means this drive: by its serial number on
 // the command line, or typed.
-func (a *app) confirm(c consentFlags, serial, what string, losses []string) error {
+func (a *app) confirm(ctx context.Context, c consentFlags, serial, what string, losses []string) error {
 	refused := func(reason, remedy string) error {
 		return &nvmeioctl.RefusedError{Check: "consent", Subject: "drive " + serial, Reason: reason, Remedy: remedy}
 	}
@@ -74,11 +76,34 @@ func (a *app) confirm(c consentFlags, serial, what string, losses []string) erro
 		fmt.Fprintf(a.err, "  %s\n", loss)
 	}
 	fmt.Fprint(a.err, "Type the serial number to go on: ")
-	typed, err := bufio.NewReader(a.in).ReadString('\n')
+	typed, err := readLine(ctx, a.in)
+	if ctx.Err() != nil {
+		return &codedError{exitInterrupted, errors.New("interrupted; nothing was changed")}
+	}
 	if err != nil || strings.TrimSpace(typed) != serial {
 		return refused("the serial number typed is another one; nothing was changed", "")
 	}
 	return nil
+}
+
+// readLine reads a line, or gives up when ctx is done; the read itself cannot be
+// taken back and ends with the process.
+func readLine(ctx context.Context, in io.Reader) (string, error) {
+	type answer struct {
+		line string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		line, err := bufio.NewReader(in).ReadString('\n')
+		answers <- answer{line, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.line, a.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 }
 
 // checkUse refuses a drive that somebody uses.

@@ -103,6 +103,14 @@ func (r ran) String() string {
 func tool(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	r := attempt(t, nil, name, args...)
+	// A controller that the kernel is bringing back cannot be opened for a moment.
+	for range 20 {
+		if r.code == 0 || !strings.Contains(r.stderr, "Resource temporarily unavailable") {
+			break
+		}
+		time.Sleep(250 * time.Millisecond)
+		r = attempt(t, nil, name, args...)
+	}
 	if r.code != 0 {
 		t.Fatalf("%s %q: %v", name, args, r)
 	}

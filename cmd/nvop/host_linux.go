@@ -2,12 +2,23 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 )
 
 // isNoData says that lseek found no data after an offset.
 func isNoData(err error) bool { return errors.Is(err, unix.ENXIO) }
+
+// fileIdentity tells a file from another that has taken its name: device and
+// inode; "" where they cannot be read.
+func fileIdentity(path string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("inode %d of device %d", st.Ino, st.Dev)
+}
 
 // kernelRelease is the running kernel, as uname -sr prints it.
 func kernelRelease() string {

@@ -54,6 +54,13 @@ func (f jobFlags) job(r region) (run.Job, error) {
 	if measure.End, err = f.end(); err != nil {
 		return run.Job{}, err
 	}
+	const threads = 4096
+	if !r.simulated && uint64(f.QD)*uint64(f.Workers) > threads {
+		return run.Job{}, usagef("--qd %d with --workers %d: every operation outstanding takes a thread here, and %d of them are the limit", f.QD, f.Workers, threads)
+	}
+	if !(f.WarmUp >= 0 && f.DriveWrites >= 0) {
+		return run.Job{}, usagef("--warm-up and --drive-writes are not negative")
+	}
 	j := run.Job{
 		Seed: f.Seed, CapacityBytes: r.capacityBytes, LBABytes: r.lbaBytes, TimeLapse: max(f.TimeLapse, 1),
 		Workers: f.Workers, Pin: f.Pin,

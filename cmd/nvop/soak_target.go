@@ -76,7 +76,7 @@ func openSoakFile(address, path string) (*soakTarget, error) {
 	}
 	t := &soakTarget{address: "file:" + abs, serial: "file:" + abs, path: abs}
 	t.region = region{capacityBytes: uint64(q.SizeBytes()), lbaBytes: uint32(q.LogicalBlockBytes())}
-	t.header = run.Header{Address: t.address, Serial: t.serial, Model: "file", OverProvisioningPermille: -1, PowerState: -1, LBADataBytes: t.lbaBytes}
+	t.header = run.Header{Address: t.address, Serial: t.serial, Model: "file", NGUID: fileIdentity(abs), OverProvisioningPermille: -1, PowerState: -1, LBADataBytes: t.lbaBytes}
 	return t, nil
 }
 

@@ -2,10 +2,12 @@ package namespace_test
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"testing"
 
 	"nvop/namespace"
+	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/nvmespec"
 	"nvop/nvmeioctl/sim"
@@ -42,5 +44,28 @@ func TestReadInventory_withoutControllerList(t *testing.T) {
 		if c.readable != (ns.Error == "") || c.readable && !slices.Equal(ns.Controllers, c.want) {
 			t.Errorf("%d controllers: namespace on %v, error %q; with a second controller the attachment must not be guessed", c.controllers, ns.Controllers, ns.Error)
 		}
+	}
+}
+
+// A drive that went back to an older state after the last step was recorded was
+// reported as changed.
+func TestVerifyTransaction_noticesADriveThatWentBack(t *testing.T) {
+	tx := txn.Transaction{Steps: []txn.Step{{Index: 0, Kind: namespace.KindDelete}, {Index: 1, Kind: namespace.KindCreate}}}
+	made := json.RawMessage(`{"nsid":1,"size_blocks":100}`)
+	report := txn.Report{State: txn.StateDone, States: []json.RawMessage{nil, made}}
+	is := func(n ...namespace.Namespace) namespace.Inventory { return namespace.Inventory{Namespaces: n} }
+	if wrong := namespace.VerifyTransaction(tx, report, is(namespace.Namespace{NSID: 1, SizeBlocks: 100})); len(wrong) != 0 {
+		t.Errorf("as made: %v", wrong)
+	}
+	for name, inv := range map[string]namespace.Inventory{
+		"another size": is(namespace.Namespace{NSID: 1, SizeBlocks: 120}), "gone": is(),
+	} {
+		if wrong := namespace.VerifyTransaction(tx, report, inv); len(wrong) != 1 {
+			t.Errorf("%s: %v", name, wrong)
+		}
+	}
+	report.State = txn.StateRolledBack
+	if wrong := namespace.VerifyTransaction(tx, report, is()); len(wrong) != 0 {
+		t.Errorf("rolled back: %v", wrong)
 	}
 }

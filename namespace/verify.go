@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"nvop/namespace/txn"
 )
 
 // Mismatch is a difference between what was expected and what is.
@@ -183,4 +185,34 @@ func (p Plan) floorBlocks(want Namespace) uint64 {
 		}
 	}
 	return want.SizeBlocks
+}
+
+// VerifyTransaction compares a drive with what a finished transaction made: each
+// namespace that it created is there, with the size it was created with. A
+// resumed transaction trusts the outcomes recorded before it was interrupted;
+// this is what notices that the drive has gone back since.
+func VerifyTransaction(t txn.Transaction, r txn.Report, now Inventory) []Mismatch {
+	if r.State != txn.StateDone {
+		return nil
+	}
+	var list []Mismatch
+	for _, step := range t.Steps {
+		if step.Kind != KindCreate || step.Index >= len(r.States) {
+			continue
+		}
+		var made created
+		if err := json.Unmarshal(r.States[step.Index], &made); err != nil || made.NSID == 0 {
+			continue
+		}
+		found := "none"
+		for _, n := range now.Namespaces {
+			if n.NSID == made.NSID {
+				found = fmt.Sprintf("%d blocks", n.SizeBlocks)
+			}
+		}
+		if want := fmt.Sprintf("%d blocks", made.SizeBlocks); found != want {
+			list = append(list, Mismatch{NSID: made.NSID, What: "namespace created by step " + fmt.Sprint(step.Index+1), Want: want, Found: found})
+		}
+	}
+	return list
 }

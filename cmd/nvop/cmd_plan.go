@@ -247,8 +247,15 @@ func (a *app) printAgain(ctx context.Context, d *drive, j *journal.Journal, t tx
 	if report.State == txn.StateRolledBack {
 		state = "rolled back"
 	}
-	return a.print(changeResult{
+	r := changeResult{
 		Schema: "nvop.change/1", Address: d.address, Serial: t.Identity.Serial, Changed: true, State: state,
 		Transaction: report.ID, Title: t.Title, After: now.Namespaces, Journal: j.Path(),
-	})
+	}
+	if err := a.print(r); err != nil {
+		return err
+	}
+	if wrong := namespace.VerifyTransaction(t, report, now); len(wrong) > 0 {
+		return reported{driftError(d.address, wrong)}
+	}
+	return nil
 }

@@ -159,12 +159,18 @@ func (a *app) change(ctx context.Context, address string, f changeFlags, plan pl
 	if err != nil {
 		return err
 	}
+	return a.proceed(ctx, d, f, p)
+}
+
+// proceed shows a plan that is not to be carried out, says that there is nothing
+// to do, or carries it out.
+func (a *app) proceed(ctx context.Context, d *drive, f changeFlags, p namespace.Plan) error {
 	if f.DryRun {
 		return a.print(planResult{Plan: p, AlreadySo: p.AlreadySo()})
 	}
 	if p.AlreadySo() {
 		return a.print(changeResult{
-			Schema: "nvop.change/1", Address: address, Serial: p.Identity.Serial, AlreadySo: true, State: "already so",
+			Schema: "nvop.change/1", Address: d.address, Serial: p.Identity.Serial, AlreadySo: true, State: "already so",
 			Title: p.Title, Before: p.Before, After: p.After, OverProvisioning: p.OverProvisioning,
 		})
 	}
@@ -245,7 +251,7 @@ func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []
 		Device: d.dev, Clock: d.clock, Log: steadyLog{j}, Registry: registry,
 		Identify: namespace.ReadIdentity, Describe: namespace.DescribeDrive,
 		PreStep: d.preStep(consent{
-			identity: p.Identity, what: p.Title, accept: accepted, touches: p.NSIDs, expires: d.expiry(),
+			identity: p.Identity, accept: accepted, touches: p.NSIDs, expires: d.expiry(),
 		}),
 		Notify: a.progressOf,
 	}

@@ -217,16 +217,7 @@ func (c featureSetCmd) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.DryRun:
-		return a.print(planResult{Plan: p, AlreadySo: p.AlreadySo()})
-	case p.AlreadySo():
-		return a.print(changeResult{
-			Schema: "nvop.change/1", Address: c.Drive, Serial: p.Identity.Serial, AlreadySo: true, State: "already so",
-			Title: p.Title, Before: p.Before, After: p.After,
-		})
-	}
-	return a.carryOut(ctx, d, c.changeFlags, p)
+	return a.proceed(ctx, d, c.changeFlags, p)
 }
 
 // plan reads the feature and says what has to be done.

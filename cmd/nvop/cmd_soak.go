@@ -228,7 +228,7 @@ func (s *soakSession) wall() int64 {
 // run carries the job out and prints what came of it. from is nil for a new run.
 func (s *soakSession) run(ctx context.Context, from *journal.Run, h run.Header) error {
 	t := s.target
-	show := s.app.newProgress(s.recorder.ID(), s.job)
+	show := s.app.newProgress(s.recorder.ID())
 	cfg := endurance.Config{
 		Job: s.job, Recorder: s.recorder, Queues: t.queues(s.job, s.writes(), s.app.clock), Sampler: t.sampler(),
 		Observer: show, Clock: s.app.clock, StartWallUnixNS: h.StartWallUnixNS,

@@ -26,9 +26,7 @@ type consentFlags struct {
 // consent is an agreement to change one drive.
 type consent struct {
 	identity nvmeioctl.Identity
-	// what is agreed to, for messages: "op set --size 6.4TB".
-	what   string
-	accept []inuse.Kind
+	accept   []inuse.Kind
 	// touches are the namespaces whose users are looked for; nil means all.
 	touches []uint32
 	// nsids and classes are what the guard lets through.
@@ -112,7 +110,11 @@ func (d *drive) checkUse(nsids []uint32, accepted []inuse.Kind) error {
 	if err != nil {
 		return fmt.Errorf("%s: who uses the drive could not be found out: %w", d.address, err)
 	}
-	blocking := inuse.Blocking(uses, accepted...)
+	return d.refuseUse(inuse.Blocking(uses, accepted...))
+}
+
+// refuseUse is the refusal for these uses; nil where there are none.
+func (d *drive) refuseUse(blocking []inuse.Use) error {
 	if len(blocking) == 0 {
 		return nil
 	}
@@ -141,20 +143,17 @@ func (d *drive) checkUseAgain(ctx context.Context, nsids []uint32, accepted []in
 	for deadline := d.clock.Now().Add(readerPatience); ; {
 		uses, err := d.uses(nsids)
 		if err != nil {
-			break
+			return fmt.Errorf("%s: who uses the drive could not be found out: %w", d.address, err)
 		}
-		onlyReaders := true
-		for _, u := range inuse.Blocking(uses, accepted...) {
-			onlyReaders = onlyReaders && u.Kind == inuse.KindReader
-		}
-		if !onlyReaders || len(inuse.Blocking(uses, accepted...)) == 0 || d.clock.Now() >= deadline {
-			break
+		blocking := inuse.Blocking(uses, accepted...)
+		other := slices.ContainsFunc(blocking, func(u inuse.Use) bool { return u.Kind != inuse.KindReader })
+		if len(blocking) == 0 || other || d.clock.Now() >= deadline {
+			return d.refuseUse(blocking)
 		}
 		if err := d.clock.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return d.checkUse(nsids, accepted)
 }
 
 // grant opens the guard for what was agreed to, after looking at use again.

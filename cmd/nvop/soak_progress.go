@@ -20,7 +20,7 @@ type soakProgress struct {
 	what string
 }
 
-func (a *app) newProgress(what string, job run.Job) *soakProgress {
+func (a *app) newProgress(what string) *soakProgress {
 	return &soakProgress{out: render.NewProgress(a.err, terminal(a.err), linesEvery), what: what}
 }
 

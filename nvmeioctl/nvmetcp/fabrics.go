@@ -108,7 +108,7 @@ func (c *conn) connectAdmin(data connectData, entries int, kato time.Duration) (
 	if data.subNQN == DiscoveryNQN {
 		s = c.t.startDiscovery(c, host)
 	} else {
-		s = c.t.startSession(c, host)
+		s = c.t.awaitSession(c, host)
 	}
 	if s == nil {
 		c.t.log("%s: host %s: every controller is in use", c.name, data.host)
@@ -123,6 +123,34 @@ func (c *conn) connectAdmin(data connectData, entries int, kato time.Duration) (
 	c.become(s, 0, entries)
 	c.t.log("%s: connected from %s", s, c.name)
 	return nvmespec.StatusSuccess, uint64(s.id)
+}
+
+// awaitSession gives the host a controller, or nil if none becomes free within
+// connectPatience: a host that disconnects and connects again at once may come
+// before the end of its old connection has been seen.
+func (t *Target) awaitSession(c *conn, host hostKey) *session {
+	patience := time.NewTimer(connectPatience)
+	defer patience.Stop()
+	for {
+		freed := t.freedSignal()
+		if s := t.startSession(c, host); s != nil {
+			return s
+		}
+		select {
+		case <-freed:
+		case <-patience.C:
+			return nil
+		case <-c.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// freedSignal is closed when the next session gives its controller back.
+func (t *Target) freedSignal() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.freed
 }
 
 // begin makes the controller as a new one is: the last host may have left it

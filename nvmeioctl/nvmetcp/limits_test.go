@@ -216,3 +216,34 @@ func TestNew_refuses(t *testing.T) {
 		}
 	}
 }
+
+// TestConnect_beforeTheOldOneEnds: a host that connects again before the end of
+// its old connection has been seen gets the only controller as soon as it is
+// free.
+func TestConnect_beforeTheOldOneEnds(t *testing.T) {
+	r := serveDrive(t, newDrive(t, "client-1tb", 1), nvmetcp.Limits{}, nil)
+	old, err := connectTo(r.addr, r.sub, testHost, digestsOn{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() {
+		time.Sleep(200 * time.Millisecond)
+		closed <- old.Close()
+	}()
+	mustConnect(t, r.addr, r.sub, testHost, digestsOn{})
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDrop_connectAtOnce: after Drop every controller is free.
+func TestDrop_connectAtOnce(t *testing.T) {
+	r := serveDrive(t, newDrive(t, "client-1tb", 1), nvmetcp.Limits{}, nil)
+	mustConnect(t, r.addr, r.sub, testHost, digestsOn{})
+	r.target.Drop()
+	if s := r.target.Stats(); s.Sessions != 0 {
+		t.Errorf("%d sessions after Drop", s.Sessions)
+	}
+	mustConnect(t, r.addr, r.sub, testHost, digestsOn{})
+}

@@ -171,6 +171,8 @@ func (s *session) free(dirty bool) {
 	if s.slot != nil && s.slot.session == s {
 		s.slot.session = nil
 		s.slot.dirty = dirty
+		close(s.t.freed)
+		s.t.freed = make(chan struct{})
 	}
 }
 

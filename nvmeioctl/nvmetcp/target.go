@@ -86,6 +86,8 @@ const (
 	inCapsuleMax = 8 << 10
 	// hostDataMax is the most data of one H2CData PDU (MAXH2CDATA).
 	hostDataMax = 128 << 10
+	// connectPatience is how long a Connect waits for a controller.
+	connectPatience = 2 * time.Second
 )
 
 // Config is what a target serves.
@@ -121,6 +123,8 @@ type Target struct {
 	offline  bool
 	nextID   uint16 // of discovery controllers
 	clockNo  uint64 // counts connects, to find the slot unused for longest
+	// freed is closed, and made anew, when a controller has lost its host.
+	freed chan struct{}
 
 	// commands and pdus count what hosts have sent that was well formed.
 	commands, pdus atomic.Uint64
@@ -137,7 +141,7 @@ func New(ctx context.Context, cfg Config) (*Target, error) {
 	}
 	t := &Target{
 		cfg: cfg, limits: cfg.Limits, nextID: firstDiscoveryID,
-		sessions: map[uint16]*session{}, conns: map[*conn]struct{}{},
+		sessions: map[uint16]*session{}, conns: map[*conn]struct{}{}, freed: make(chan struct{}),
 	}
 	for _, dev := range cfg.Controllers {
 		s, err := newSlot(ctx, dev)
@@ -236,7 +240,14 @@ func (t *Target) Drop() {
 	for c := range t.conns {
 		all = append(all, c)
 	}
+	var sessions []*session
+	for _, s := range t.sessions {
+		sessions = append(sessions, s)
+	}
 	t.mu.Unlock()
+	for _, s := range sessions {
+		s.end()
+	}
 	for _, c := range all {
 		c.cancel()
 	}

@@ -63,3 +63,12 @@ type IOQueue interface {
 // DataDiscarder is implemented by a queue that keeps no contents, so that the
 // caller need not fill buffers (a simulated drive without contents).
 type DataDiscarder interface{ DiscardsData() bool }
+
+// BufferRegistrar is implemented by a queue that moves data faster from and to
+// memory that it was told of before.
+type BufferRegistrar interface {
+	// RegisterBuffers names the memory, mapped by the caller, that most requests
+	// will use, before the first of them. It must stay mapped until Close has
+	// returned. An error changes nothing but the speed.
+	RegisterBuffers(memory []byte) error
+}

@@ -41,6 +41,7 @@ func mayImport() map[string][]string {
 		"endurance/stats":          {},
 		"endurance/workload":       {},
 		"endurance/wear":           {},
+		"endurance/predict":        {},
 		"pcie":                     {},
 		dev:                        {spec},
 		"nvmeioctl/admin":          {dev, spec, spec + "/vendor"},

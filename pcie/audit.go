@@ -75,7 +75,7 @@ func Audit(t *Topology, p Path, o AuditOptions) []Finding {
 	}
 	list := p.accessFindings()
 	list = append(list, p.linkFindings()...)
-	list = append(list, p.payloadHazards()...)
+	list = append(list, p.payloadHazards(o.Platform)...)
 	list = append(list, p.payloadAdvice(o.Platform)...)
 	list = append(list, p.readRequestFindings()...)
 	list = append(list, p.tagFindings()...)
@@ -83,7 +83,7 @@ func Audit(t *Topology, p Path, o AuditOptions) []Finding {
 	list = append(list, p.powerFindings(o.Platform)...)
 	list = append(list, p.timeoutFindings()...)
 	list = append(list, p.errorFindings()...)
-	list = append(list, p.numaFindings(o.Platform)...)
+	list = append(list, p.numaFindings(t, o.Platform)...)
 	if o.Baseline != nil {
 		list = append(list, p.Drift(*o.Baseline)...)
 	}
@@ -145,6 +145,9 @@ func (p Path) linkFindings() []Finding {
 			LossBytesPerSecond: max(RawRate(l.ExpectedSpeed, l.ExpectedWidth)-l.RawBytesPerSecond, 0),
 		}
 		f.Why = fmt.Sprintf("the link carries %s raw instead of %s", gbps(l.RawBytesPerSecond), gbps(RawRate(l.ExpectedSpeed, l.ExpectedWidth)))
+		if _, speed, _, width := linkOf(l.Upper); speed.Known() && l.Port != nil {
+			f.Evidence = []string{fmt.Sprintf("%s can do %s, the port %s %s", l.At, linkText(l.DeviceSpeed, l.DeviceWidth), l.Port, linkText(speed, width))}
+		}
 		switch l.Verdict {
 		case LinkDegraded:
 			f.Rule, f.Severity = RuleLinkDegraded, Critical
@@ -343,22 +346,6 @@ func (p Path) headerEvidence(hop int, f *Function) []string {
 	return []string{text}
 }
 
-func (p Path) numaFindings(platform *Platform) []Finding {
-	s := p.Endpoint().Sysfs
-	if s == nil || platform == nil || platform.NUMANodes < 2 {
-		return nil
-	}
-	f := Finding{Rule: RuleNUMA, Severity: Note, At: p.Endpoint().Address, Expected: "load from the drive's own node"}
-	if s.NUMANode < 0 {
-		f.Found, f.Why = "the platform does not say which node that is", "from another socket reads cost bandwidth and a microsecond; which CPUs are near is unknown"
-		return []Finding{f}
-	}
-	f.Found = fmt.Sprintf("node %d, CPUs %s", s.NUMANode, s.LocalCPUs)
-	f.Why = "from another socket every transfer crosses the socket link, which all drives of that socket share"
-	f.Remedy = []string{"run the load on CPUs " + s.LocalCPUs}
-	return []Finding{f}
-}
-
 // limit is what a function can take, its known errors considered.
 func (f *Function) limit() Payload {
 	if f.Express == nil {
@@ -400,13 +387,17 @@ func (p Path) readRequestLimit() (Payload, string) {
 // payloadHazards are rules H1, H2 and H3. Writing: every port on the way must
 // take what the device sends. Reading: every hop must take what the root port
 // completes with, up to the device's read request size.
-func (p Path) payloadHazards() []Finding {
+func (p Path) payloadHazards(platform *Platform) []Finding {
 	if !p.readable() {
 		return nil
 	}
 	var list []Finding
 	ep, top := p.Endpoint().Express, p.Top().Express
 	remedy := []string{"nvop pcie set DEV --mps auto", "the BIOS setting for Max Payload Size", "kernel parameter pci=pcie_bus_safe"}
+	var policy []string
+	if platform != nil {
+		policy = []string{explainBusMode(platform.BusMode)}
+	}
 	for _, f := range p.Hops {
 		if x := f.Express; !x.MaxPayload.Valid() || !x.MaxReadRequest.Valid() || !x.MaxPayloadSupported.Valid() {
 			list = append(list, Finding{
@@ -421,7 +412,7 @@ func (p Path) payloadHazards() []Finding {
 			list = append(list, Finding{
 				Rule: RuleTransmitExceeds, Severity: Critical, At: f.Address,
 				Expected: fmt.Sprintf("a port that takes the %d bytes the device sends", ep.MaxPayload), Found: fmt.Sprintf("%d bytes", f.Express.MaxPayload),
-				Why: "the first larger packet is malformed: a fatal error that takes the drive off line", Remedy: remedy,
+				Why: "the first larger packet is malformed: a fatal error that takes the drive off line", Remedy: remedy, Evidence: policy,
 			})
 		}
 	}
@@ -433,7 +424,7 @@ func (p Path) payloadHazards() []Finding {
 				Rule: RuleCompletionExceeds, Severity: Critical, At: f.Address,
 				Expected: fmt.Sprintf("at least %d bytes, as the root port may complete reads with", min(top.MaxPayload, ep.MaxReadRequest)),
 				Found:    fmt.Sprintf("%d bytes, read requests of %d", f.Express.MaxPayload, ep.MaxReadRequest),
-				Why:      "a completion larger than this hop takes is malformed: a fatal error that takes the drive off line", Remedy: remedy,
+				Why:      "a completion larger than this hop takes is malformed: a fatal error that takes the drive off line", Remedy: remedy, Evidence: policy,
 			})
 		}
 	}
@@ -484,10 +475,10 @@ func (p Path) payloadAdvice(platform *Platform) []Finding {
 		f.Evidence = append(f.Evidence, a.String()+" blocks more")
 	}
 	if top := p.Top().Express; top.MaxPayload == 128 && top.MaxPayloadSupported > 128 {
-		f.Evidence = append(f.Evidence, "firmware left the root port at its reset default of 128 bytes")
+		f.Evidence = append(f.Evidence, "firmware left the root port at its reset default of 128 bytes; a BIOS update may change that, either way")
 	}
-	if platform != nil && platform.BusMode != "" {
-		f.Evidence = append(f.Evidence, "the kernel was started with pci="+platform.BusMode)
+	if platform != nil {
+		f.Evidence = append(f.Evidence, explainBusMode(platform.BusMode))
 	}
 	f.Why = "larger packets have less overhead"
 	if known {
@@ -526,8 +517,18 @@ func (p Path) readRequestFindings() []Finding {
 	if err != nil || err2 != nil || x.MaxReadRequest == 4096 || then.Write <= now.Write {
 		return nil
 	}
-	// Requests of 512 are the default everywhere: worth a remark, not a fault.
 	f.Severity = Note
+	if hop, mixed := p.completionsBound(); mixed {
+		f.Expected = fmt.Sprintf("at most %d bytes while payload sizes differ", receiveLimit(hop))
+		if x.MaxReadRequest > receiveLimit(hop) {
+			return nil // rule H2 says so
+		}
+		f.Why = fmt.Sprintf("writing is bounded at %s, but larger read requests would bring completions of up to %d bytes, which %s does not take",
+			gbps(now.Write), p.Top().Express.MaxPayload, hop.Address)
+		f.Remedy = []string{"make the payload of the path one size first: nvop pcie set DEV --mps auto"}
+		return []Finding{f}
+	}
+	// Requests of 512 are the default everywhere: worth a remark, not a fault.
 	if x.MaxReadRequest < 512 {
 		f.Severity = Advice
 	}
@@ -538,6 +539,17 @@ func (p Path) readRequestFindings() []Finding {
 		f.Evidence = []string{"equal to the payload size, as pci=pcie_bus_perf sets it: that keeps completions small on mixed paths; check the path before raising it"}
 	}
 	return []Finding{f}
+}
+
+// completionsBound is the hop that takes less than the root port may complete
+// reads with, if there is one: small read requests alone protect it.
+func (p Path) completionsBound() (hop *Function, mixed bool) {
+	for _, f := range p.Hops[:len(p.Hops)-1] {
+		if receiveLimit(f) < p.Top().Express.MaxPayload && (hop == nil || receiveLimit(f) < receiveLimit(hop)) {
+			hop = f
+		}
+	}
+	return hop, hop != nil
 }
 
 // tagFindings judges how many reads can be outstanding.

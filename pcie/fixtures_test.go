@@ -363,7 +363,7 @@ func describePath(t *testing.T, p Path) pathWant {
 			"cap": speedText(Speed(f.Express.Link.LnkCap & 0xf)), "cw": f.Express.Link.MaxWidth.String(),
 		})
 	}
-	for _, finding := range p.payloadHazards() {
+	for _, finding := range p.payloadHazards(nil) {
 		kind := map[string]string{RuleTransmitExceeds: "EP_TX_EXCEEDS_PORT_RX", RuleCompletionExceeds: "COMPLETION_EXCEEDS_RX"}[finding.Rule]
 		if kind != "" {
 			w.Hazards = append(w.Hazards, hazard{kind, finding.At.String()})

@@ -35,9 +35,12 @@ type Attributes struct {
 	MaxSpeed Speed `json:"max_speed_gt_per_second"`
 	MaxWidth Width `json:"max_width"`
 	// NUMANode is -1 when the platform does not say.
-	NUMANode  int    `json:"numa_node"`
-	LocalCPUs string `json:"local_cpus,omitempty"`
-	Driver    string `json:"driver,omitempty"`
+	NUMANode int `json:"numa_node"`
+	// RemoteDistance is how far the farthest NUMA node is from the function's,
+	// as firmware gives it: 10 is local. 0 when not said.
+	RemoteDistance int    `json:"numa_remote_distance,omitempty"`
+	LocalCPUs      string `json:"local_cpus,omitempty"`
+	Driver         string `json:"driver,omitempty"`
 	// Errors are the kernel's AER counters since the device appeared; nil where
 	// there are none: no AER capability, or firmware keeps AER to itself.
 	Errors *ErrorCounters `json:"aer_counters,omitempty"`
@@ -272,7 +275,7 @@ func (s Sysfs) attributes(dir string) *Attributes {
 		NUMANode: -1, LocalCPUs: s.text(dir, "local_cpulist"), Errors: s.errorCounters(dir),
 	}
 	if n, err := strconv.Atoi(s.text(dir, "numa_node")); err == nil {
-		a.NUMANode = n
+		a.NUMANode, a.RemoteDistance = n, s.remoteDistance(n)
 	}
 	if target, err := os.Readlink(s.under(filepath.Join(dir, "driver"))); err == nil {
 		a.Driver = filepath.Base(target)
@@ -415,18 +418,20 @@ func bracketed(text string) string {
 	return choice
 }
 
-// NUMADistance is the distance from one node to another as firmware gives it:
-// 10 is local. 0 when not said.
-func (s Sysfs) NUMADistance(from, to int) int {
-	fields := strings.Fields(s.text(fmt.Sprintf("/sys/devices/system/node/node%d", from), "distance"))
-	if to < 0 || to >= len(fields) {
+// remoteDistance is the distance from a node to the farthest one.
+func (s Sysfs) remoteDistance(node int) int {
+	if node < 0 {
 		return 0
 	}
-	n, err := strconv.Atoi(fields[to])
-	if err != nil {
-		return 0
+	far := 0
+	for _, field := range strings.Fields(s.text(fmt.Sprintf("/sys/devices/system/node/node%d", node), "distance")) {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			return 0
+		}
+		far = max(far, n)
 	}
-	return n
+	return far
 }
 
 // ConfigFile is an open configuration space.

@@ -315,7 +315,7 @@ func TestSysfs_attributes(t *testing.T) {
 	if *topo.Platform != (Platform{Lockdown: "integrity", BusMode: "pcie_bus_perf", ASPMPolicy: "default", NUMANodes: 2}) {
 		t.Errorf("%+v", topo.Platform)
 	}
-	if d := m.sysfs().NUMADistance(0, 1); d != 21 {
+	if d := m.sysfs().remoteDistance(0); d != 21 {
 		t.Errorf("distance %d", d)
 	}
 	p, err := topo.Path(at(1, 0, 0))

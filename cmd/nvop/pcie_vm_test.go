@@ -32,8 +32,10 @@ func pcieVMCases() []vm.Case {
 		{Name: "pcie/multipath", Run: guestPCIeMultipath},
 		{Name: "pcie/no-privilege", Run: guestPCIeUnprivileged},
 		{Name: "pcie/set-is-not-kept", Run: guestPCIeSetNotKept},
+		{Name: "pcie/soak-sees-errors", Limit: 3 * time.Minute, Run: guestPCIeSoak},
 		{Name: "pcie/error-injection", Run: guestPCIeErrors},
 		{Name: "pcie/hot-unplug", Run: guestPCIeUnplug},
+		{Name: "pcie/hot-add", Run: guestPCIeHotAdd},
 		{Name: "pcie/lockdown", Run: guestPCIeLockdown},
 	}
 }
@@ -58,11 +60,13 @@ func TestVMPCIe(t *testing.T) {
 		"-device", "pcie-root-port,id=rp2,chassis=4,slot=4,bus=pcie.0,addr=0xa",
 		"-device", "pcie-root-port,id=rp3,chassis=5,slot=5,bus=pcie.0,addr=0xb",
 	}
+	images := map[string]string{}
 	for _, d := range []struct{ serial, bus string }{{switchSerial, "dn0"}, {besideSerial, "dn1"}, {portSerial, "rp1"}} {
 		image, err := vm.Image(dir, d.serial, 32<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
+		images[d.serial] = image
 		drive := vm.Drive(d.serial, image)
 		drive[len(drive)-1] += ",bus=" + d.bus
 		devices = append(devices, drive...)
@@ -79,7 +83,8 @@ func TestVMPCIe(t *testing.T) {
 		"-device", "nvme-ns,drive=two-d,bus=two0,nsid=1,shared=on",
 	)
 	machine := vm.Machine{
-		Name: "pcie", Devices: devices, Limit: suiteLimit, Env: []string{envBinary + "=" + binary}, Ask: answerPCIe,
+		Name: "pcie", Devices: devices, Limit: suiteLimit, Env: []string{envBinary + "=" + binary},
+		Ask: func(q *vm.QMP, words []string) error { return answerPCIe(q, images, words) },
 	}
 	vm.Run(t, kit, machine, "TestVMPCIeGuest", pcieVMCases())
 }
@@ -87,15 +92,30 @@ func TestVMPCIe(t *testing.T) {
 // TestVMPCIeGuest is the other half of TestVMPCIe, inside the machine.
 func TestVMPCIeGuest(t *testing.T) { vm.Guest(t, pcieVMCases()) }
 
-// answerPCIe does what only the host can do.
-func answerPCIe(q *vm.QMP, words []string) error {
+// answerPCIe does what only the host can do: put errors on a link, take a drive
+// out and put it in again.
+func answerPCIe(q *vm.QMP, images map[string]string, words []string) error {
+	execute := func(command string, arguments map[string]any) error {
+		_, err := q.Execute(command, arguments)
+		return err
+	}
 	switch {
 	case len(words) == 3 && words[0] == "inject":
-		_, err := q.Execute("human-monitor-command", map[string]any{"command-line": "pcie_aer_inject_error " + words[1] + " " + words[2]})
-		return err
+		return execute("human-monitor-command", map[string]any{"command-line": "pcie_aer_inject_error " + words[1] + " " + words[2]})
 	case len(words) == 2 && words[0] == "unplug":
-		_, err := q.Execute("device_del", map[string]any{"id": words[1]})
-		return err
+		return execute("device_del", map[string]any{"id": words[1]})
+	case len(words) == 3 && words[0] == "plug":
+		serial := words[1]
+		err := execute("blockdev-add", map[string]any{
+			"driver": "raw", "node-name": "again-" + serial,
+			"file": map[string]any{"driver": "file", "filename": images[serial]},
+		})
+		if err != nil {
+			return err
+		}
+		return execute("device_add", map[string]any{
+			"driver": "nvme", "id": serial, "serial": serial, "drive": "again-" + serial, "bus": words[2],
+		})
 	}
 	return fmt.Errorf("unknown request")
 }
@@ -308,6 +328,55 @@ func guestPCIeUnplug(t *testing.T) {
 	want(t, 1, "pcie", "show", "/dev/"+name)
 	if r := want(t, 0, "pcie", "path"); strings.Contains(r.stdout, address) || !strings.Contains(r.stdout, switchSerial) {
 		t.Errorf("%v", r)
+	}
+}
+
+// guestPCIeHotAdd: a drive that was put in again is known by its serial number,
+// wherever the kernel put it, and its path is judged anew.
+func guestPCIeHotAdd(t *testing.T) {
+	if err := vm.Ask("plug", portSerial, "rp1"); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "the drive is in again", func() bool {
+		states, err := filepath.Glob("/sys/class/nvme/nvme*/state")
+		return err == nil && slices.ContainsFunc(states, func(state string) bool {
+			name := filepath.Base(filepath.Dir(state))
+			return sysfs("class/nvme", name, "serial") == portSerial && sysfs("class/nvme", name, "state") == "live"
+		})
+	})
+	name := controllersBySerial(t, portSerial)[0]
+	devices := pathDevices(t, "/dev/"+name)
+	if len(devices) != 1 || devices[0]["complete_to_root_port"] != true || text(devices[0]["address"]) != sysfs("class/nvme", name, "address") {
+		t.Errorf("%v", devices)
+	}
+	if r := nvop(t, "pcie", "audit", "/dev/"+name); r.code != 0 && r.code != 3 || strings.Contains(r.stdout, "CRITICAL") {
+		t.Errorf("%v", r)
+	}
+	if r := want(t, 0, "list"); !strings.Contains(r.stdout, portSerial) {
+		t.Errorf("%v", r)
+	}
+}
+
+// guestPCIeSoak: errors on the link while a drive is soaked are events of the run.
+func guestPCIeSoak(t *testing.T) {
+	name := controllersBySerial(t, switchSerial)[0]
+	port := hopsOf(t, name)[1]
+	if sysfs("bus/pci/devices", port, "aer_dev_correctable") == "" {
+		t.Skip("this kernel counts no errors of the port: AER belongs to firmware")
+	}
+	injected := make(chan error, 1)
+	go func() {
+		time.Sleep(5 * time.Second)
+		injected <- vm.Ask("inject", "dn0", "BAD_TLP")
+	}()
+	want(t, 0, "soak", "start", blockNode(t, switchSerial, 1), "--rw", "randread", "--bs", "4KiB", "--qd", "1",
+		"--duration", "25s", "--name", "errors", "--confirm-serial", switchSerial)
+	if err := <-injected; err != nil {
+		t.Fatal(err)
+	}
+	r := want(t, 0, "journal", "export", "errors", "--table", "events")
+	if !strings.Contains(r.stdout, port) || !strings.Contains(r.stdout, "BadTLP") {
+		t.Errorf("no event of %s: %v\n%s", port, r, sysfs("bus/pci/devices", port, "aer_dev_correctable"))
 	}
 }
 

@@ -17,8 +17,15 @@ const (
 	EventStalled      EventKind = "stalled"
 	EventMoving       EventKind = "moving" // completions after a stall
 	EventSampleFailed EventKind = "sample_failed"
-	EventEpoch        EventKind = "epoch" // counters cannot be compared across it
-	EventLink         EventKind = "link"  // the PCI Express path: speed, width, errors, gone, back
+	EventEpoch        EventKind = "epoch"           // counters cannot be compared across it
+	EventPaused       EventKind = "paused"          // by a rule, until the drive has cooled down
+	EventContinued    EventKind = "continued"       // after a pause
+	EventUnsteady     EventKind = "steady_left"     // the rate left its steady state; Text hints at the cause
+	EventSteady       EventKind = "steady"          // the rate is steady, or steady again
+	EventClock        EventKind = "clock_jumped"    // the wall clock was set, or the machine slept
+	EventHeld         EventKind = "process_held"    // the process did not run for a while
+	EventSetting      EventKind = "setting_changed" // power state, APST, LBA format: numbers before and after do not compare
+	EventLink         EventKind = "link"            // the PCI Express path: speed, width, errors, gone, back
 )
 
 // Event is something that happened once.

@@ -39,9 +39,10 @@ const (
 
 // End is when a phase is over: exactly one field is not 0.
 type End struct {
-	// Bytes counts what the phase transferred: bytes written, or bytes read
-	// where the phase only reads.
+	// Bytes counts bytes written, or bytes read where the phase only reads.
 	Bytes uint64 `json:"bytes,omitempty"`
+	// TransferBytes counts bytes read and bytes written together.
+	TransferBytes uint64 `json:"transfer_bytes,omitempty"`
 	// DriveWritesMilli counts bytes written in thousandths of the capacity.
 	DriveWritesMilli uint64 `json:"drive_writes_milli,omitempty"`
 	// Passes counts visits of the whole region.
@@ -58,11 +59,90 @@ type Phase struct {
 	// ReadPercent is how many of 100 operations read, 0 to 100; the others write.
 	ReadPercent uint8 `json:"read_percent"`
 	// BlockBytes is the size of an operation, a multiple of the LBA data size.
+	// In a phase with Sizes it is the largest of them.
 	BlockBytes uint32 `json:"block_bytes"`
 	// Depth is how many operations each worker keeps outstanding.
 	Depth uint32 `json:"depth"`
 	// End is when the phase is over. Unset for PatternNone.
 	End End `json:"end"`
+
+	// Workload is the name of the preset that the following came from
+	// ("jesd219", "jesd219-4kn"); empty when there was none.
+	Workload string `json:"workload,omitempty"`
+	// Sizes mixes operations of several sizes; empty means that all have
+	// BlockBytes. They hold for reads and, unless WriteSizes is set, for writes.
+	// Only for PatternReplacement: an order that visits every block exactly once
+	// has blocks of one size.
+	Sizes      []SizeShare `json:"sizes,omitempty"`
+	WriteSizes []SizeShare `json:"write_sizes,omitempty"`
+	// AlignBytes is what every offset is a multiple of, itself a multiple of the
+	// LBA data size. 0 means the smallest size. Only with Sizes.
+	AlignBytes uint32 `json:"align_bytes,omitempty"`
+	// Zones skew the addresses: each takes a part of the region, one after the
+	// other from its beginning, and a part of the operations. Empty means evenly.
+	// Only for PatternReplacement.
+	Zones []Zone `json:"zones,omitempty"`
+	// ZipfMilli is the exponent of a Zipf distribution of addresses, in
+	// thousandths; 0 means none. The popular blocks lie scattered over the
+	// region. Only for PatternReplacement, and not together with Zones.
+	ZipfMilli uint32 `json:"zipf_milli,omitempty"`
+	// Rate limits the phase.
+	Rate Rate `json:"rate,omitzero"`
+}
+
+// SizeShare is one size of a mix.
+type SizeShare struct {
+	// Bytes is the size of an operation, a multiple of the LBA data size.
+	Bytes uint32 `json:"bytes"`
+	// Permyriad is how many of 10,000 operations of a direction have it. Those
+	// of a mix add up to 10,000.
+	Permyriad uint32 `json:"permyriad"`
+}
+
+// Zone is a part of the region, and a part of the operations. Both of all zones
+// of a phase add up to 1000.
+type Zone struct {
+	SpacePermille  uint32 `json:"space_permille"`
+	AccessPermille uint32 `json:"access_permille"`
+}
+
+// Arrival is how operations arrive under a rate.
+type Arrival string
+
+// The arrivals.
+const (
+	// ArrivalOpen keeps to the schedule: an operation is due at its time whatever
+	// became of those before, and what came late is caught up with.
+	ArrivalOpen Arrival = "open"
+	// ArrivalClosed lets the schedule slip when the drive is behind: time lost is
+	// not made up for.
+	ArrivalClosed Arrival = "closed"
+)
+
+// Rate is how fast a phase is to go at most, over all workers. 0 of anything
+// means no limit. Operations are due at even distances that follow from the
+// phase's start; the strictest limit decides. The limits of one direction hold
+// the whole mix back, so that it stays the mix that was asked for. Time lapse
+// changes nothing: K times the operations take K times the time of the calendar.
+type Rate struct {
+	IOPS      uint64 `json:"iops,omitempty"`
+	ReadIOPS  uint64 `json:"read_iops,omitempty"`
+	WriteIOPS uint64 `json:"write_iops,omitempty"`
+	// Bytes a second.
+	BytesPerSecond      uint64 `json:"bytes_per_second,omitempty"`
+	ReadBytesPerSecond  uint64 `json:"read_bytes_per_second,omitempty"`
+	WriteBytesPerSecond uint64 `json:"write_bytes_per_second,omitempty"`
+	// Arrival is set when, and only when, there is a limit.
+	Arrival Arrival `json:"arrival,omitempty"`
+}
+
+// Pause holds the workers while the drive is too hot. A pause is part of the
+// run: it has rows, which say so, and its time counts.
+type Pause struct {
+	// AtCelsius pauses at this composite temperature or above, ResumeCelsius
+	// goes on at this or below. Both 0 means no such rule.
+	AtCelsius     int32 `json:"at_celsius"`
+	ResumeCelsius int32 `json:"resume_celsius"`
 }
 
 // StopKind names a stop rule.
@@ -116,6 +196,8 @@ type Job struct {
 	Phases []Phase `json:"phases"`
 	// Stops are the stop rules, at most one of each kind.
 	Stops []StopRule `json:"stops,omitempty"`
+	// Pause is the rule that lets a hot drive cool down.
+	Pause Pause `json:"pause,omitzero"`
 	// SampleIntervalNS is how often health is read, on the drive's calendar;
 	// 0 means 10 s.
 	SampleIntervalNS int64 `json:"sample_interval_ns"`
@@ -140,6 +222,9 @@ func (j *Job) RegionBytes() uint64 {
 type Header struct {
 	// Name is what the user calls the run.
 	Name string `json:"name"`
+	// Group is the same for all runs that were started together; empty for a run
+	// of its own.
+	Group string `json:"group,omitempty"`
 	// StartWallUnixNS is when the run began, calendar time of the drive's
 	// world, in nanoseconds since 1970 UTC.
 	StartWallUnixNS int64  `json:"start_wall_unix_ns"`

@@ -19,6 +19,9 @@ const (
 	// FlagLate: completions of earlier seconds are counted here, because a
 	// worker was stuck when those seconds were written.
 	FlagLate
+	// FlagPaused: a rule held the workers in this second, so that the drive
+	// could cool down.
+	FlagPaused
 )
 
 // Latency sums up the latencies of one direction over one second, submission

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 )
 
 // ErrJob is wrapped by every error of [Job.Validate].
@@ -12,7 +13,7 @@ var ErrJob = errors.New("job cannot be run")
 // ends is how many of the end conditions are set.
 func (e End) ends() int {
 	n := 0
-	for _, set := range []bool{e.Bytes != 0, e.DriveWritesMilli != 0, e.Passes != 0, e.DurationNS != 0} {
+	for _, set := range []bool{e.Bytes != 0, e.TransferBytes != 0, e.DriveWritesMilli != 0, e.Passes != 0, e.DurationNS != 0} {
 		if set {
 			n++
 		}
@@ -65,11 +66,14 @@ func (j *Job) Validate() error {
 			return jobError("phase %d: %s cannot follow %s", i, p.Kind, j.Phases[i-1].Kind)
 		}
 		order = at
-		if err := j.validatePhase(p); err != nil {
+		if err := errors.Join(j.validatePhase(p), j.validateMix(p), validateRate(p)); err != nil {
 			return fmt.Errorf("phase %d (%s): %w", i, p.Kind, err)
 		}
 	}
-	return j.validateStops()
+	if err := j.validateStops(); err != nil {
+		return err
+	}
+	return j.Pause.validate(j.Stops)
 }
 
 func (j *Job) validatePhase(p *Phase) error {
@@ -108,17 +112,30 @@ func (j *Job) validatePhase(p *Phase) error {
 		return jobError("replacement has no passes: use bytes, drive writes or duration")
 	case p.End.DriveWritesMilli != 0 && p.ReadPercent == 100:
 		return jobError("it only reads, so it never writes the drive")
-	case p.End.DriveWritesMilli > math.MaxUint64/j.CapacityBytes:
-		return jobError("%d thousandths of a drive write are too many", p.End.DriveWritesMilli)
+	case tooManyDriveWrites(p.End.DriveWritesMilli, j.CapacityBytes):
+		return jobError("%d thousandths of a drive write are more bytes than can be counted", p.End.DriveWritesMilli)
+	case max(p.End.Bytes, p.End.TransferBytes) > math.MaxInt64:
+		return jobError("an end of %d bytes is more than can be counted", max(p.End.Bytes, p.End.TransferBytes))
 	}
 	return nil
+}
+
+// tooManyDriveWrites says that a phase's bytes would not fit a signed 64-bit
+// number, as databases have it: 9.2 EB.
+func tooManyDriveWrites(milli, capacityBytes uint64) bool {
+	hi, lo := bits.Mul64(milli, capacityBytes)
+	if hi >= 1000 {
+		return true
+	}
+	bytes, _ := bits.Div64(hi, lo, 1000)
+	return bytes > math.MaxInt64
 }
 
 func (j *Job) validateStops() error {
 	seen := map[StopKind]bool{}
 	for _, s := range j.Stops {
 		if seen[s.Kind] {
-			return jobError("two stop rules for %s conflict", s.Kind)
+			return jobError("two stop rules for %s conflict", s.Kind.Name())
 		}
 		seen[s.Kind] = true
 		low, high := int64(1), int64(math.MaxInt64)
@@ -134,7 +151,7 @@ func (j *Job) validateStops() error {
 			return jobError("%q is no stop rule", s.Kind)
 		}
 		if s.Limit < low || s.Limit > high {
-			return jobError("stop rule %s: %d is not within %d to %d", s.Kind, s.Limit, low, high)
+			return jobError("stop rule %s: %s is not within %s to %s", s.Kind.Name(), s.Kind.Text(s.Limit), s.Kind.Text(low), s.Kind.Text(high))
 		}
 		if err := j.validateReach(s); err != nil {
 			return err
@@ -150,14 +167,14 @@ func (j *Job) validateReach(s StopRule) error {
 		var asked uint64
 		switch {
 		case s.Kind == StopBytes && p.ReadPercent < 100:
-			asked = p.End.Bytes
+			asked = p.End.Bytes // what is transferred may be read
 		case s.Kind == StopDriveWrites:
 			asked = p.End.DriveWritesMilli
 		case s.Kind == StopDuration:
 			asked = uint64(p.End.DurationNS)
 		}
 		if asked > uint64(max(s.Limit, 0)) {
-			return jobError("stop rule %s %d conflicts with phase %d, which is to last for %d: give one of them", s.Kind, s.Limit, i, asked)
+			return jobError("stop rule %s conflicts with phase %d, which is to last for %s: give one of them", s, i, s.Kind.Text(int64(min(asked, math.MaxInt64))))
 		}
 	}
 	return nil

@@ -65,6 +65,7 @@ const (
 	offIDCtrlNANAGRPID = 348
 	offIDCtrlPELS      = 352
 	offIDCtrlDOMAINID  = 356
+	offIDCtrlMPTFAWR   = 360
 	offIDCtrlMEGCAP    = 368
 	offIDCtrlSQES      = 512
 	offIDCtrlCQES      = 513
@@ -125,7 +126,7 @@ func (v *Version) UnmarshalText(b []byte) error {
 
 // Controller is the Identify Controller data structure (CNS 01h) in domain
 // values. Not modelled, and written as zero by Append: NSSL, PLSI, BPCAP, CRCAP,
-// CIU, CIRN, NVMSR, VWCI, MEC, KPIOC, MPTFAWR, TMPTHHA, CQT, CDPA and what
+// CIU, CIRN, NVMSR, VWCI, MEC, KPIOC, TMPTHHA, CQT, CDPA and what
 // follows it up to byte 511, OAQD up to byte 587, DCTYPE, CCRL, and the vendor
 // specific bytes 3072 to 4095.
 type Controller struct {
@@ -201,6 +202,10 @@ type Controller struct {
 	// ActivationMillisecondsMax is MTFA, the longest time without command
 	// processing while firmware activates (100 ms units on the wire).
 	ActivationMillisecondsMax Opt[uint32] `json:"activation_milliseconds_max"`
+	// ActivationCommitMillisecondsMax is MPTFAWR, the longest time until a
+	// firmware commit that activates without reset is answered (100 ms units on
+	// the wire).
+	ActivationCommitMillisecondsMax Opt[uint32] `json:"activation_commit_milliseconds_max"`
 	// HostMemoryPreferredBytes and HostMemoryMinBytes are HMPRE and HMMIN
 	// (4 KiB units on the wire); 0 means the drive wants no host memory.
 	HostMemoryPreferredBytes uint64 `json:"host_memory_preferred_bytes"`
@@ -417,6 +422,7 @@ func (c *Controller) decodeAdmin(p page) {
 	c.WarningTemperature = celsius(p.u16(offIDCtrlWCTEMP))
 	c.CriticalTemperature = celsius(p.u16(offIDCtrlCCTEMP))
 	c.ActivationMillisecondsMax = someIf(uint32(p.u16(offIDCtrlMTFA)) * 100)
+	c.ActivationCommitMillisecondsMax = someIf(uint32(p.u16(offIDCtrlMPTFAWR)) * 100)
 	c.SelfTestMinutes = p.u16(offIDCtrlEDSTT)
 	c.SelfTestOptions = p.u8(offIDCtrlDSTO)
 	switch n := p.u8(offIDCtrlFWUG); n {
@@ -446,6 +452,7 @@ func (c Controller) putAdmin(p page) {
 	p.put16(offIDCtrlWCTEMP, kelvin(c.WarningTemperature))
 	p.put16(offIDCtrlCCTEMP, kelvin(c.CriticalTemperature))
 	p.put16(offIDCtrlMTFA, uint16(c.ActivationMillisecondsMax.Or(0)/100))
+	p.put16(offIDCtrlMPTFAWR, uint16(c.ActivationCommitMillisecondsMax.Or(0)/100))
 	p.put16(offIDCtrlEDSTT, c.SelfTestMinutes)
 	p.put8(offIDCtrlDSTO, c.SelfTestOptions)
 	fwug := uint8(0)

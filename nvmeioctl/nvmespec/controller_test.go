@@ -27,7 +27,7 @@ func wireController(t testing.TB, o oracle) *rawPage {
 	p.set("mntmt", 273).set("mxtmt", 370).set("sanicap", 0xA0000003).set("hmminds", 0x77).set("hmmaxd", 0x1F)
 	p.set("nsetidmax", 0x0102).set("endgidmax", 0x0304).set("anatt", 10).set("anacap", 0x5F)
 	p.set("anagrpmax", 0x0A0B0C0D).set("nanagrpid", 0x01020304).set("pels", 0x99).set("domainid", 0x2122)
-	p.set128("megcap", 0x55, 0x66)
+	p.set("mptfawr", 88).set128("megcap", 0x55, 0x66)
 	p.set("sqes", 0x76).set("cqes", 0x54).set("maxcmd", 0x400).set("nn", 128).set("oncs", 0x15F).set("fuses", 1)
 	p.set("fna", 0x0E).set("vwc", 0x07).set("awun", 0xFFFF).set("awupf", 0).set("icsvscc", 1).set("nwpc", 7).set("acwu", 4)
 	p.set("ocfs", 0x0F).set("sgls", 0x000F0002).set("mnan", 64).set128("maxdna", 0x77, 0x88).set("maxcna", 0x0BAD)
@@ -64,8 +64,9 @@ func wantController() nvmespec.Controller {
 		Logs:            nvmespec.LogEffects | nvmespec.LogExtended | nvmespec.LogTelemetry | nvmespec.LogPersistentEvents | nvmespec.LogTelemetryArea4,
 		ErrorLogEntries: 63, AdminVendorFormat: true, APST: true,
 		WarningTemperature: nvmespec.Some[nvmespec.Celsius](73), CriticalTemperature: nvmespec.Some[nvmespec.Celsius](80),
-		ActivationMillisecondsMax: nvmespec.Some[uint32](7700),
-		HostMemoryPreferredBytes:  0x1111 * 4096, HostMemoryMinBytes: 0x222 * 4096,
+		ActivationMillisecondsMax:       nvmespec.Some[uint32](7700),
+		ActivationCommitMillisecondsMax: nvmespec.Some[uint32](8800),
+		HostMemoryPreferredBytes:        0x1111 * 4096, HostMemoryMinBytes: 0x222 * 4096,
 		TotalCapacityBytes: u(0x11, 0x22), UnallocatedCapacityBytes: u(0x33, 0x44),
 		RPMB: 0xCAFE0001, SelfTestMinutes: 49, SelfTestOptions: 1,
 		FirmwareGranularityBytes: nvmespec.Some[uint32](8192), KeepAliveMilliseconds: 500,

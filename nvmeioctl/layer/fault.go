@@ -8,14 +8,17 @@ import (
 	"syscall"
 
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/fault"
 )
 
 // Faulty is a device that misbehaves as planned. Make one with [Fault].
 type Faulty struct {
 	dev   nvmeioctl.Device
-	plan  FaultPlan
+	rules []fault.Rule
 	clock nvmeioctl.Clock
-	mu    sync.Mutex
+	// unarmed is why the drive cannot do what the plan asks of it.
+	unarmed error
+	mu      sync.Mutex
 	// counts are how many commands each rule has matched so far.
 	counts []int
 	off    bool
@@ -23,8 +26,22 @@ type Faulty struct {
 
 // Fault makes dev misbehave as planned. Delays are slept on clock. It belongs
 // innermost, right around the drive. It is safe for concurrent use.
+//
+// What happens to single commands, power cuts included, happens here, whatever
+// the device is. All else of the plan is armed in the drive, if it is an
+// [Armer]; if it is not, no command gets an answer.
 func Fault(dev nvmeioctl.Device, plan FaultPlan, clock nvmeioctl.Clock) *Faulty {
-	return &Faulty{dev: dev, plan: plan, clock: clock, counts: make([]int, len(plan.rules))}
+	here, drive := plan.Split()
+	f := &Faulty{dev: dev, rules: here.Rules(), clock: clock, counts: make([]int, len(here.Rules()))}
+	if len(drive.Rules()) == 0 {
+		return f
+	}
+	if a, ok := nvmeioctl.As[Armer](dev); ok {
+		f.unarmed = a.Arm(drive)
+	} else {
+		f.unarmed = &nvmeioctl.UnsupportedError{Feature: fmt.Sprintf("fault %q on %s", drive, dev), Needs: "a simulated drive"}
+	}
+	return f
 }
 
 // Submit implements nvmeioctl.Device.
@@ -32,21 +49,25 @@ func (f *Faulty) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.
 	if err := ctx.Err(); err != nil {
 		return nvmeioctl.Completion{}, err
 	}
+	if f.unarmed != nil {
+		return nvmeioctl.Completion{}, f.unarmed
+	}
 	hits, off := f.match(cmd)
 	if off {
 		return nvmeioctl.Completion{}, f.gone()
 	}
 	for _, r := range hits {
-		switch r.action {
-		case actDelay:
-			if err := f.clock.Sleep(ctx, r.delay); err != nil {
+		switch {
+		case r.When.Moment == fault.After:
+		case r.Effect.Kind == fault.Delay:
+			if err := f.clock.Sleep(ctx, r.Effect.Time); err != nil {
 				return nvmeioctl.Completion{}, err
 			}
-		case actFail:
-			return nvmeioctl.Completion{Status: r.status}, nil
-		case actLose:
+		case r.Effect.Kind == fault.Fail:
+			return nvmeioctl.Completion{Status: r.Effect.Status}, nil
+		case r.Effect.Kind == fault.Lose:
 			return nvmeioctl.Completion{}, f.noAnswer(cmd, "never arrived")
-		case actCutBefore:
+		case r.Effect.Kind == fault.PowerCut:
 			f.cut()
 			return nvmeioctl.Completion{}, fmt.Errorf("%w: %w", f.noAnswer(cmd, "the power was cut before it"), nvmeioctl.ErrDeviceGone)
 		}
@@ -56,13 +77,14 @@ func (f *Faulty) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.
 		return c, err
 	}
 	for _, r := range hits {
-		switch r.action {
-		case actDrop:
+		switch {
+		case r.When.Moment == fault.Before:
+		case r.Effect.Kind == fault.Drop:
 			return nvmeioctl.Completion{}, f.noAnswer(cmd, "the answer was lost")
-		case actCutAfter:
+		case r.Effect.Kind == fault.PowerCut:
 			f.cut()
 			return nvmeioctl.Completion{}, fmt.Errorf("%w: %w", f.noAnswer(cmd, "the power was cut after it"), nvmeioctl.ErrDeviceGone)
-		case actCorrupt:
+		case r.Effect.Kind == fault.Corrupt:
 			if c.Status.Code() == 0 {
 				corrupt(cmd.Data)
 			}
@@ -72,18 +94,18 @@ func (f *Faulty) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.
 }
 
 // match counts the command against each rule and returns those whose turn it is.
-func (f *Faulty) match(cmd *nvmeioctl.Command) (hits []faultRule, off bool) {
+func (f *Faulty) match(cmd *nvmeioctl.Command) (hits []fault.Rule, off bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.off {
 		return nil, true
 	}
-	for i, r := range f.plan.rules {
-		if !r.target.matches(cmd) {
+	for i, r := range f.rules {
+		if !r.Matches(cmd.IO, cmd.Opcode, cmd.CDW10) {
 			continue
 		}
 		f.counts[i]++
-		if r.nth == 0 || r.nth == f.counts[i] {
+		if r.When.Nth == 0 || r.When.Nth == f.counts[i] {
 			hits = append(hits, r)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/fault"
 	"nvop/nvmeioctl/nvmespec"
 )
 
@@ -151,56 +152,28 @@ func TestFault_powerOn(t *testing.T) {
 	}
 }
 
-func TestParseFaults_errors(t *testing.T) {
-	for expr, text := range map[string]string{
-		"explode":                      `unknown action "explode"`,
-		"fail 3rd formt with 0x1":      `unknown command "formt"`,
-		"fail 3th format with 0x1":     "no ordinal",
-		"fail 0th format with 0x1":     "no ordinal",
-		"fail format":                  "with STATUS",
-		"fail format with":             "no error status",
-		"fail format with 4115":        "no error status",
-		"fail format with 0x4000":      "no error status", // DNR alone is success
-		"fail format with 0x1FFFF":     "no error status",
-		"fail":                         `unknown command ""`,
-		"after create":                 "want power-cut",
-		"after every create power-cut": "once",
-		"delay format":                 "no delay",
-		"delay -1s format":             "no delay",
-		"corrupt log 0x1ff":            "no log page",
-		"drop create twice":            `"twice" is too much`,
-		"drop create; lose":            `fault "lose"`,
-	} {
-		_, err := ParseFaults(expr)
-		if err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%q: %v, want %q", expr, err, text)
-		}
-	}
+// armer is a drive that has a model of its own.
+type armer struct {
+	*drive
+	armed string
 }
 
-func TestParseFaults_comments(t *testing.T) {
-	p := plan(t, "# nothing\n drop create # why\n\n;; lose log ; ")
-	if got := p.String(); got != "drop every create; lose every log" {
-		t.Errorf("%q", got)
-	}
-}
+func (a *armer) Arm(p fault.Plan) error { a.armed = p.String(); return nil }
 
-func FuzzParseFaults(f *testing.F) {
-	f.Add("fail 3rd format with 0x4115; after create power-cut; corrupt log 0x02; delay 2s identify")
-	f.Add("before 12th any power-cut\n#x\nlose 1st write")
-	f.Fuzz(func(t *testing.T, expr string) {
-		p, err := ParseFaults(expr)
-		if err != nil {
-			return
-		}
-		again, err := ParseFaults(p.String())
-		if err != nil || again.String() != p.String() || len(again.rules) != len(p.rules) {
-			t.Fatalf("%q parses to %q, which gives %q, %v", expr, p, again, err)
-		}
-		for i := range p.rules {
-			if p.rules[i] != again.rules[i] {
-				t.Fatalf("%q: rule %d: %+v, then %+v", expr, i, p.rules[i], again.rules[i])
-			}
-		}
-	})
+func TestFault_leavesTheDriveWhatIsItsOwn(t *testing.T) {
+	script := "now read-only; drop 1st create; at 10GB hang; after create power-cut"
+	a := &armer{drive: newDrive()}
+	f := Fault(a, plan(t, script), virtual())
+	if want := "now read-only; at 10GB hang"; a.armed != want {
+		t.Errorf("armed %q, want %q", a.armed, want)
+	}
+	if got := outcome(f.Submit(t.Context(), &create)); got == "ok" {
+		t.Errorf("the first create got an answer")
+	}
+	// A drive without a model: nothing may look as if it had happened.
+	d := newDrive()
+	f = Fault(d, plan(t, script), virtual())
+	if _, err := f.Submit(t.Context(), &create); !errors.Is(err, nvmeioctl.ErrNotSupported) || len(d.sent) != 0 {
+		t.Errorf("%v, %d sent", err, len(d.sent))
+	}
 }

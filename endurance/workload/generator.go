@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 )
 
 // Pattern is the order of blocks.
@@ -40,12 +39,28 @@ type Config struct {
 	// Workers is how many workers share the stream: worker w takes the
 	// positions w, w+Workers, ... 0 means 1.
 	Workers uint32
+
+	// The following make a mix, for Replacement only.
+
+	// ReadSizes and WriteSizes are the sizes of operations, none larger than
+	// BlockBytes; empty means BlockBytes.
+	ReadSizes, WriteSizes []Size
+	// AlignBytes is what every offset of a mix is a multiple of; 0 means the
+	// smallest size.
+	AlignBytes uint32
+	// Zones skew the addresses by place, ZipfMilli by popularity: the exponent
+	// in thousandths. Not both.
+	Zones     []Zone
+	ZipfMilli uint32
 }
 
 // Op is one operation.
 type Op struct {
-	// Block is the number of the block in units of BlockBytes.
-	Block       uint64
+	// Block is the number of the block in units of BlockBytes. In a mix it is
+	// that of the first of Blocks cells: operations that overlap share a cell.
+	Block uint64
+	// Blocks is 1 but in a mix.
+	Blocks      uint32
 	OffsetBytes int64
 	LengthBytes int32
 	Write       bool
@@ -62,6 +77,7 @@ type Generator struct {
 	drawKey uint64
 	pass    uint64
 	order   Permutation
+	mix     *mix // nil for blocks of one size, evenly
 }
 
 // New checks the configuration.
@@ -87,6 +103,13 @@ func New(c Config) (*Generator, error) {
 	g.mixKey = draw(c.Seed, 0)
 	g.drawKey = draw(c.Seed, 1)
 	g.setPass(0)
+	if c.mixed() {
+		var err error
+		// Keys 2 and on are those of passes, which a mix has not.
+		if g.mix, err = newMix(&c, func(n uint64) uint64 { return draw(c.Seed, 2+n) }); err != nil {
+			return nil, err
+		}
+	}
 	return g, nil
 }
 
@@ -121,7 +144,7 @@ func (g *Generator) At(pass, index uint64) Op {
 		block = g.order.At(index)
 		position += pass * g.blocks
 	default:
-		block = g.Draw(index, 0)
+		return g.Redraw(index, 0)
 	}
 	return g.op(block, g.writes(position))
 }
@@ -134,6 +157,7 @@ func (g *Generator) op(block uint64, write bool) Op {
 	}
 	return Op{
 		Block:       block,
+		Blocks:      1,
 		OffsetBytes: int64(block * uint64(g.config.BlockBytes)),
 		LengthBytes: length,
 		Write:       write,
@@ -144,6 +168,9 @@ func (g *Generator) op(block uint64, write bool) Op {
 // attempt 0 is what At returns. A worker that has the block of one draw in
 // flight takes the next, so that two writes of a block never overlap.
 func (g *Generator) Redraw(position uint64, attempt uint32) Op {
+	if g.mix != nil {
+		return g.mixedOp(position, attempt)
+	}
 	return g.op(g.Draw(position, attempt), g.writes(position))
 }
 
@@ -162,18 +189,7 @@ func (g *Generator) Draw(position uint64, attempt uint32) uint64 {
 	if attempt != 0 {
 		key = draw(g.drawKey, uint64(attempt))
 	}
-	x := draw(key, position)
-	hi, lo := bits.Mul64(x, n)
-	if lo < n {
-		// Lemire's rejection ("Fast random integer generation in an interval",
-		// 2019): 2^64 mod n words are one too many for some blocks.
-		threshold := -n % n
-		for again := x; lo < threshold; {
-			again = mix64(again + golden)
-			hi, lo = bits.Mul64(again, n)
-		}
-	}
-	return worker + hi*stride
+	return worker + below(draw(key, position), n)*stride
 }
 
 // Locate says when a pass visits a block: the inverse of At, for Sequential and
@@ -202,6 +218,12 @@ func (g *Generator) writes(position uint64) bool {
 	if percent == 0 || percent == 100 {
 		return percent == 0
 	}
+	return g.mixed(position) >= percent
+}
+
+// mixed is the number of a position within its hundred, by a keyed permutation
+// of the hundred: those below ReadPercent read.
+func (g *Generator) mixed(position uint64) uint64 {
 	key := draw(g.mixKey, position/100)
 	x := position % 100
 	for {
@@ -213,7 +235,7 @@ func (g *Generator) writes(position uint64) bool {
 		x = (x*(key>>26&0x3F<<1|1) + key>>32) & 0x7F
 		x ^= x >> 4
 		if x < 100 {
-			return x >= percent
+			return x
 		}
 	}
 }

@@ -50,6 +50,15 @@ type Checkpoint struct {
 	ReservedHigh uint64 `json:"reserved_high"`
 	// Workers is how far each has come, by its index.
 	Workers []WorkerMark `json:"workers"`
+	// Flushed is, by worker, the position below which everything of this phase
+	// had completed when a flush began that has completed: the third mark, beside
+	// what was submitted and what has completed. Empty when nothing was flushed.
+	Flushed []uint64 `json:"flushed,omitempty"`
+	// Doubts are stretches of positions whose writes may not be on the drive.
+	Doubts []Doubt `json:"doubts,omitempty"`
+	// Verified is what was compared, of the run and of the phase.
+	Verified      Verified `json:"verified,omitzero"`
+	PhaseVerified Verified `json:"phase_verified,omitzero"`
 	// Totals of the run, and of the phase.
 	Totals      Totals `json:"totals"`
 	PhaseTotals Totals `json:"phase_totals"`
@@ -80,6 +89,9 @@ type Batch struct {
 	Histograms []Histogram
 	Samples    []Sample
 	Events     []Event
+	// Mismatches are blocks that were not as they must be: the first of each
+	// kind, not all of many.
+	Mismatches []Mismatch
 	// Checkpoint replaces the one before. It is always there.
 	Checkpoint Checkpoint
 	// Verdict is set in the last batch of a session.

@@ -15,7 +15,8 @@ const (
 	EventIOError      EventKind = "io_error"
 	EventDeviceGone   EventKind = "device_gone"
 	EventStalled      EventKind = "stalled"
-	EventMoving       EventKind = "moving" // completions after a stall
+	EventMoving       EventKind = "moving"   // completions after a stall
+	EventMismatch     EventKind = "mismatch" // the first block of a kind that is not as it must be
 	EventSampleFailed EventKind = "sample_failed"
 	EventEpoch        EventKind = "epoch"           // counters cannot be compared across it
 	EventPaused       EventKind = "paused"          // by a rule, until the drive has cooled down

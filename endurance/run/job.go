@@ -88,6 +88,8 @@ type Phase struct {
 	ZipfMilli uint32 `json:"zipf_milli,omitempty"`
 	// Rate limits the phase.
 	Rate Rate `json:"rate,omitzero"`
+	// Check says what is compared with what must be there.
+	Check Check `json:"check,omitempty"`
 }
 
 // SizeShare is one size of a mix.
@@ -198,6 +200,8 @@ type Job struct {
 	Stops []StopRule `json:"stops,omitempty"`
 	// Pause is the rule that lets a hot drive cool down.
 	Pause Pause `json:"pause,omitzero"`
+	// Verify is how what was written is told and checked.
+	Verify Verify `json:"verify,omitzero"`
 	// SampleIntervalNS is how often health is read, on the drive's calendar;
 	// 0 means 10 s.
 	SampleIntervalNS int64 `json:"sample_interval_ns"`

@@ -46,14 +46,21 @@ func TestJob_Validate(t *testing.T) {
 		"kind unknown":              {func(j *Job) { j.Phases[0].Kind = "rest" }, "no kind of phase"},
 		"pattern unknown":           {func(j *Job) { j.Phases[0].Pattern = "zigzag" }, "no pattern"},
 		"an idle phase with an end": {func(j *Job) { j.Phases[2].End.Bytes = 1 }, "has no end"},
-		"verification":              {func(j *Job) { j.Phases[2] = j.Phases[1]; j.Phases[2].Kind = PhaseVerify }, "not there yet"},
-		"blocks below an LBA":       {func(j *Job) { j.Phases[1].BlockBytes = 512 }, "whole logical blocks"},
-		"depth 0":                   {func(j *Job) { j.Phases[1].Depth = 0 }, "depth"},
-		"101 % of reads":            {func(j *Job) { j.Phases[1].ReadPercent = 101 }, "reads"},
-		"no workers":                {func(j *Job) { j.Workers = 0 }, "no workers"},
-		"lapse 0":                   {func(j *Job) { j.TimeLapse = 0 }, "time lapse 0"},
-		"lapse beyond the drive":    {func(j *Job) { j.TimeLapse = 1 << 31 }, "leaves nothing"},
-		"LBA of 500":                {func(j *Job) { j.LBABytes = 500 }, "logical blocks"},
+		"verification":              {func(j *Job) { j.Phases[2] = j.Phases[1]; j.Phases[2].Kind = PhaseVerify }, "must check its reads"},
+		"a check of no reads":       {func(j *Job) { j.Phases[1].Check = CheckReads }, "reads nothing"},
+		"a check that is none":      {func(j *Job) { j.Phases[1].Check = "perhaps" }, "no check"},
+		"passes that replacement lacks": {func(j *Job) {
+			j.Phases[1].Pattern, j.Phases[1].End, j.Phases[1].Check = PatternReplacement, End{Bytes: 1 << 30}, CheckEachPass
+		}, "has passes"},
+		"flushes trusted, never made": {func(j *Job) { j.Verify.Trust = TrustFlushed }, "nothing is ever flushed"},
+		"a verifier that writes":      {func(j *Job) { j.Verify.Of = &VerifyOf{Run: "r1", Checkpoint: 3} }, "does not write"},
+		"blocks below an LBA":         {func(j *Job) { j.Phases[1].BlockBytes = 512 }, "whole logical blocks"},
+		"depth 0":                     {func(j *Job) { j.Phases[1].Depth = 0 }, "depth"},
+		"101 % of reads":              {func(j *Job) { j.Phases[1].ReadPercent = 101 }, "reads"},
+		"no workers":                  {func(j *Job) { j.Workers = 0 }, "no workers"},
+		"lapse 0":                     {func(j *Job) { j.TimeLapse = 0 }, "time lapse 0"},
+		"lapse beyond the drive":      {func(j *Job) { j.TimeLapse = 1 << 31 }, "leaves nothing"},
+		"LBA of 500":                  {func(j *Job) { j.LBABytes = 500 }, "logical blocks"},
 		"writes that would meet": {func(j *Job) {
 			j.CapacityBytes = 4096 * 500
 			j.Phases[0].BlockBytes = 4096

@@ -70,7 +70,7 @@ func (j *Job) Validate() error {
 			return fmt.Errorf("phase %d (%s): %w", i, p.Kind, err)
 		}
 	}
-	if err := j.validateStops(); err != nil {
+	if err := errors.Join(j.validateStops(), j.validateTrust()); err != nil {
 		return err
 	}
 	return j.Pause.validate(j.Stops)
@@ -83,8 +83,8 @@ func (j *Job) validatePhase(p *Phase) error {
 		}
 		return nil
 	}
-	if p.Kind == PhaseVerify {
-		return jobError("verification is not there yet: only none")
+	if err := j.validateVerify(p); err != nil {
+		return err
 	}
 	blocks := j.RegionBytes() / uint64(max(p.BlockBytes, 1))
 	switch {

@@ -65,6 +65,11 @@ type PhaseResult struct {
 	// thousandths: 1000 +-30 is what Little's law allows a sound measurement.
 	// 0 when nothing was measured.
 	LittlePermille int64 `json:"little_permille"`
+	// Next is, by worker, the first position that was not submitted, where they
+	// stopped short of the phase's last one: by time, or a rule.
+	Next []uint64 `json:"next,omitempty"`
+	// Verified is what the phase compared.
+	Verified Verified `json:"verified,omitzero"`
 }
 
 // Deltas are what changed on the drive during the run.
@@ -112,6 +117,8 @@ type Verdict struct {
 	HealthPercent   int64         `json:"health_percent"`
 	SparePercent    int64         `json:"spare_percent"`
 	Limits          []LimitResult `json:"limits,omitempty"`
+	// Verified is what the run compared.
+	Verified Verified `json:"verified,omitzero"`
 	// Notes are for people: what could not be told, what looks odd.
 	Notes []string `json:"notes,omitempty"`
 }

@@ -1,0 +1,245 @@
+package run
+
+import "fmt"
+
+// Check says what of a phase is compared with what must be there.
+type Check string
+
+// What is checked.
+const (
+	// CheckNone compares nothing: what is read is thrown away.
+	CheckNone Check = ""
+	// CheckReads compares whatever the phase reads.
+	CheckReads Check = "reads"
+	// CheckEachPass lets each pass that writes be followed by one that reads the
+	// whole region and compares it. Only for orders that have passes, and phases
+	// that only write; a pass of the phase then counts as one.
+	CheckEachPass Check = "each_pass"
+)
+
+// Trust says which writes must have survived a crash.
+type Trust string
+
+// What is trusted after a crash. Without one both are the same.
+const (
+	// TrustCompleted: every write that completed is on the drive, also after its
+	// power failed: right for drives with power-loss protection, or without a
+	// volatile write cache, and wherever only this process died.
+	TrustCompleted Trust = ""
+	// TrustFlushed: a write is on the drive once a flush that began after it
+	// completed has completed. What completed later may have been lost.
+	TrustFlushed Trust = "flushed"
+)
+
+// Verify is how a job's data are told from others and checked.
+type Verify struct {
+	// Trust is what is believed of writes before a crash.
+	Trust Trust `json:"trust,omitempty"`
+	// FlushIntervalNS is how often each worker flushes, so that what is written
+	// becomes trusted; 0 means never. In the time of latencies.
+	FlushIntervalNS int64 `json:"flush_interval_ns,omitempty"`
+	// GenerationMap keeps a byte for each block in memory, so that lost and stale
+	// blocks are told where the order draws each block anew. It is empty again
+	// after a restart.
+	GenerationMap bool `json:"generation_map,omitempty"`
+	// Of makes this a run that only compares what another one wrote.
+	Of *VerifyOf `json:"of,omitempty"`
+}
+
+// VerifyOf names the state of a run that is compared.
+type VerifyOf struct {
+	// Run is its name in the same journal, Checkpoint the number of its last
+	// checkpoint: should it have gone on since, nothing can be said.
+	Run        string `json:"run"`
+	Checkpoint uint64 `json:"checkpoint"`
+}
+
+// MismatchKind is what is wrong with a block.
+type MismatchKind string
+
+// The kinds of mismatch.
+const (
+	// MismatchLost: the block holds what was there before its last write, twice.
+	MismatchLost MismatchKind = "lost"
+	// MismatchStale: a first read was wrong, a second one right.
+	MismatchStale MismatchKind = "stale"
+	// MismatchMisdirected: an intact block of another address.
+	MismatchMisdirected MismatchKind = "misdirected"
+	// MismatchTorn: part of one write and part of another.
+	MismatchTorn MismatchKind = "torn"
+	// MismatchRotten: bits have changed.
+	MismatchRotten MismatchKind = "rotten"
+	// MismatchUnreadable: the drive does not give the block back.
+	MismatchUnreadable MismatchKind = "unreadable"
+)
+
+// MismatchKinds lists them, in the order in which they are shown.
+func MismatchKinds() []MismatchKind {
+	return []MismatchKind{MismatchLost, MismatchStale, MismatchMisdirected, MismatchTorn, MismatchRotten, MismatchUnreadable}
+}
+
+// DataRun is the number by which the blocks of a run are told from those of
+// other runs with the same seed: it follows from when the run began.
+func DataRun(startWallUnixNS int64, seed uint64) uint64 {
+	x := uint64(startWallUnixNS) ^ seed*0x9E3779B97F4A7C15
+	x = (x ^ x>>32) * 0xD6E8FEB86659FD93
+	x = (x ^ x>>32) * 0xD6E8FEB86659FD93
+	return x ^ x>>32
+}
+
+// Mismatch is one logical block that is not as it must be.
+type Mismatch struct {
+	Second     int64        `json:"second"`
+	WallUnixNS int64        `json:"wall_unix_ns"`
+	Kind       MismatchKind `json:"kind"`
+	LBA        uint64       `json:"lba"`
+	// ExpectedGeneration is that of the last write of the block; 0 when it
+	// cannot be told (the order draws anew).
+	ExpectedGeneration uint64 `json:"expected_generation"`
+	// FoundGeneration, FoundLBA and FoundRun are what the header says that was
+	// found; FoundHeader is false when there is none.
+	FoundHeader     bool   `json:"found_header"`
+	FoundGeneration uint64 `json:"found_generation"`
+	FoundLBA        uint64 `json:"found_lba"`
+	FoundRun        uint64 `json:"found_run"`
+	// OffsetBytes is where in the block the first difference is, and Bytes how
+	// many bytes differ; both 0 when there is nothing to compare with.
+	OffsetBytes uint32 `json:"offset_bytes"`
+	Bytes       uint32 `json:"bytes"`
+	// Expected and Found are up to 64 bytes from there on.
+	Expected []byte `json:"expected,omitempty"`
+	Found    []byte `json:"found,omitempty"`
+	// Status is the drive's answer to the read, of an unreadable block.
+	Status uint16 `json:"status,omitempty"`
+	// Text is for people.
+	Text string `json:"text"`
+}
+
+// Verified counts logical blocks that were read to be compared.
+type Verified struct {
+	// Blocks is how many were compared. Right, Unknown, Undecided and the kinds
+	// of mismatch add up to it.
+	Blocks uint64 `json:"blocks"`
+	// Right are exactly what was written last.
+	Right uint64 `json:"right"`
+	// Unknown are blocks whose last write failed or was under way in a crash:
+	// they may hold the old or the new content, or a part of each. They are
+	// not counted as right or wrong.
+	Unknown uint64 `json:"unknown"`
+	// Undecided are intact blocks of this run at their place, of which it cannot
+	// be told whether they are the last that was written, and blocks of which it
+	// is not known that they were ever written: the order draws anew.
+	Undecided uint64 `json:"undecided"`
+
+	Lost        uint64 `json:"lost"`
+	Stale       uint64 `json:"stale"`
+	Misdirected uint64 `json:"misdirected"`
+	Torn        uint64 `json:"torn"`
+	Rotten      uint64 `json:"rotten"`
+	Unreadable  uint64 `json:"unreadable"`
+	// Kept is how many mismatches were recorded one by one: not all of many are.
+	Kept uint64 `json:"kept"`
+}
+
+// Mismatches is how many blocks are wrong.
+func (v *Verified) Mismatches() uint64 {
+	return v.Lost + v.Stale + v.Misdirected + v.Torn + v.Rotten + v.Unreadable
+}
+
+// Of is the count of one kind of mismatch, to read or to change.
+func (v *Verified) Of(kind MismatchKind) *uint64 {
+	switch kind {
+	case MismatchLost:
+		return &v.Lost
+	case MismatchStale:
+		return &v.Stale
+	case MismatchMisdirected:
+		return &v.Misdirected
+	case MismatchTorn:
+		return &v.Torn
+	case MismatchRotten:
+		return &v.Rotten
+	}
+	return &v.Unreadable
+}
+
+// Add adds what another stretch found.
+func (v *Verified) Add(w *Verified) {
+	v.Blocks += w.Blocks
+	v.Right += w.Right
+	v.Unknown += w.Unknown
+	v.Undecided += w.Undecided
+	for _, k := range MismatchKinds() {
+		*v.Of(k) += *w.Of(k)
+	}
+	v.Kept += w.Kept
+}
+
+// Doubt is a stretch of positions of a phase whose writes may or may not have
+// reached the drive: they failed, or were not trusted to be there when a crash
+// came. A block that was last written in one may hold that write, the one before
+// it, or part of each.
+type Doubt struct {
+	Phase uint32 `json:"phase"`
+	// First and Past are the positions, Past not among them.
+	First uint64 `json:"first"`
+	Past  uint64 `json:"past"`
+	// Failed says that the write was answered with an error; otherwise it was
+	// under way, or not flushed, in a crash.
+	Failed bool `json:"failed,omitempty"`
+}
+
+// validateVerify refuses checks that cannot be carried out.
+func (j *Job) validateVerify(p *Phase) error {
+	switch p.Check {
+	case CheckNone:
+		if p.Kind == PhaseVerify {
+			return jobError("a phase that verifies must check its reads")
+		}
+	case CheckReads:
+		if p.ReadPercent == 0 {
+			return jobError("it reads nothing, so there is nothing to check while it goes on; mix reads in, or check after it")
+		}
+	case CheckEachPass:
+		if p.Pattern == PatternReplacement || p.ReadPercent != 0 {
+			return jobError("a check of each pass needs an order that has passes, and only writes")
+		}
+	default:
+		return jobError("%q is no check", p.Check)
+	}
+	if p.Kind == PhaseVerify && (p.ReadPercent != 100 || p.Pattern == PatternReplacement) {
+		return jobError("a phase that verifies only reads, and every block once")
+	}
+	return nil
+}
+
+// checks says whether any phase compares what it reads.
+func (j *Job) checks() bool {
+	for i := range j.Phases {
+		if j.Phases[i].Check != CheckNone {
+			return true
+		}
+	}
+	return false
+}
+
+// validateTrust checks what holds for the whole job.
+func (j *Job) validateTrust() error {
+	switch v := &j.Verify; {
+	case v.Trust != TrustCompleted && v.Trust != TrustFlushed:
+		return jobError("%q is nothing to trust: flushed, or nothing for completed", v.Trust)
+	case v.FlushIntervalNS < 0:
+		return jobError("negative interval between flushes")
+	case v.Trust == TrustFlushed && v.FlushIntervalNS == 0 && v.Of == nil:
+		return jobError("only flushed writes are trusted, and nothing is ever flushed: give an interval")
+	case j.checks() && j.TimeLapse > 1:
+		return jobError("under time lapse each block stands for many: nothing can be verified")
+	case v.Of != nil:
+		for i := range j.Phases {
+			if j.Phases[i].ReadPercent != 100 {
+				return fmt.Errorf("phase %d: %w", i, jobError("a run that verifies another does not write"))
+			}
+		}
+	}
+	return nil
+}

@@ -182,8 +182,8 @@ func (d *Drive) closeContents() error {
 
 // stride is how many bytes a logical block takes in the contents: its metadata
 // travels with the data where the format has it there, and is not kept elsewhere.
-func (r *request) stride(ns *namespace) uint64 {
-	f := r.profile().Formats[ns.FormatIndex]
+func (st *state) stride(ns *namespace) uint64 {
+	f := st.Profile.Formats[ns.FormatIndex]
 	if ns.ExtendedMetadata {
 		return uint64(f.DataBytes) + uint64(f.MetadataBytes)
 	}
@@ -199,7 +199,7 @@ func (r *request) moveContents(ns *namespace, lba uint64, data []byte) nvmespec.
 	if k == nil {
 		return nvmespec.StatusSuccess
 	}
-	offset := lba * r.stride(ns)
+	offset := lba * r.state().stride(ns)
 	if r.cmd.Opcode == nvmespec.IOOpRead {
 		return r.storeStatus(k.read(ns.NSID, data, offset), nvmespec.StatusUnrecoveredRead)
 	}
@@ -214,7 +214,7 @@ func (r *request) zeroContents(ns *namespace, lba, blocks uint64) nvmespec.Statu
 	if k == nil || blocks == 0 {
 		return nvmespec.StatusSuccess
 	}
-	stride := r.stride(ns)
+	stride := r.state().stride(ns)
 	if k.cache != nil {
 		k.cache.zero(ns.NSID, lba*stride, blocks*stride)
 	}

@@ -74,6 +74,13 @@ const (
 	CNSControllers          CNS = 0x13
 	CNSGranularity          CNS = 0x16
 	CNSUUIDList             CNS = 0x17
+
+	CNSNVMSets              CNS = 0x04
+	CNSPrimaryController    CNS = 0x14
+	CNSSecondaryControllers CNS = 0x15
+	CNSDomains              CNS = 0x18
+	CNSEnduranceGroups      CNS = 0x19
+	CNSCommandSets          CNS = 0x1C
 )
 
 // LogID is a log page identifier (LID).
@@ -90,8 +97,23 @@ const (
 	LogIDSelfTest          LogID = 0x06
 	LogIDEnduranceGroup    LogID = 0x09
 	LogIDSanitize          LogID = 0x81
-	LogIDOCPHealth         LogID = 0xC0
-	LogIDVendorHealth      LogID = 0xCA
+
+	LogIDTelemetryHost          LogID = 0x07
+	LogIDTelemetryController    LogID = 0x08
+	LogIDPredictableLatency     LogID = 0x0A
+	LogIDANA                    LogID = 0x0C
+	LogIDPersistentEvents       LogID = 0x0D
+	LogIDLBAStatus              LogID = 0x0E
+	LogIDEnduranceGroupEvents   LogID = 0x0F
+	LogIDMediaUnits             LogID = 0x10
+	LogIDCapacityConfigurations LogID = 0x11
+	LogIDFeatureEffects         LogID = 0x12
+	LogIDManagementEffects      LogID = 0x13
+	LogIDLockdown               LogID = 0x14
+	LogIDBootPartition          LogID = 0x15
+	LogIDReservation            LogID = 0x80
+	LogIDOCPHealth              LogID = 0xC0
+	LogIDVendorHealth           LogID = 0xCA
 )
 
 // Values of the Select field of Namespace Management and Attachment.

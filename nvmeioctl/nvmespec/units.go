@@ -550,7 +550,7 @@ const (
 )
 
 func (SanitizeCapabilities) names() []string {
-	return []string{0: "crypto_erase", 1: "block_erase", 2: "overwrite", 29: "no_deallocate_inhibited", 31: ""}
+	return []string{0: "crypto_erase", 1: "block_erase", 2: "overwrite", 3: "media_verification", 29: "no_deallocate_inhibited", 31: ""}
 }
 
 // MarshalJSON lists the names of the bits set.

@@ -219,7 +219,34 @@ func kinds() []kind {
 		{"ocp-c0", of(DecodeOCPHealth)},
 		{"apst", func(b []byte) (any, error) { return of(func(b []byte) (APST, error) { return DecodeAPST(1, b) })(b) }},
 		{"timestamp", of(DecodeTimestamp)},
+		{"host-behavior", of(DecodeHostBehavior)},
+		{"self-test", of(DecodeSelfTestLog)},
+		{"sanitize", of(DecodeSanitizeLog)},
+		{"telemetry-host", telemetryOf(LogIDTelemetryHost)},
+		{"telemetry-ctrl", telemetryOf(LogIDTelemetryController)},
+		{"events", of(DecodePersistentLog)},
+		{"supported-logs", of(DecodeSupportedLogs)},
+		{"feature-effects", of(DecodeFeatureEffects)},
+		{"uuid-list", of(DecodeUUIDList)},
+		{"nvm-set-list", of(DecodeNVMSetList)},
+		{"domain-list", of(DecodeDomainList)},
+		{"endurance-group-list", of(DecodeEnduranceGroupList)},
+		{"primary-ctrl-caps", of(DecodePrimaryController)},
+		{"secondary-ctrl-list", of(DecodeSecondaryControllerList)},
+		{"id-iocs", of(DecodeCommandSetCombinations)},
+		{"lba-status", of(DecodeLBAStatusList)},
 	}
+}
+
+// telemetryOf reads the header of one of the two telemetry logs.
+func telemetryOf(id LogID) func([]byte) (any, error) {
+	return of(func(b []byte) (TelemetryHeader, error) {
+		h, err := DecodeTelemetryHeader(b)
+		if err == nil && h.Log != id {
+			return TelemetryHeader{}, fmt.Errorf("telemetry log: %w: it is %s, not %s", ErrInvalidData, h.Log, id)
+		}
+		return h, err
+	})
 }
 
 // Kinds are the kinds of raw dumps that DecodeKind reads, as nvme-cli saves them

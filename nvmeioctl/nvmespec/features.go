@@ -509,6 +509,8 @@ func DecodeFeature(id FeatureID, dw uint32, data []byte) (any, error) {
 		return DecodeAPST(dw, data)
 	case FeatureTimestamp:
 		return DecodeTimestamp(data)
+	case FeatureHostBehavior:
+		return DecodeHostBehavior(data)
 	}
 	return RawFeature{Dword: dw, Data: data}, nil
 }

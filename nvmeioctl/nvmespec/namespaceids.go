@@ -167,10 +167,13 @@ const (
 	offIndNVMSETID = 10
 	offIndENDGID   = 12
 	offIndNSTAT    = 14
+	offIndKPIOS    = 15
+	offIndMAXKT    = 16
+	offIndRGRPID   = 20
 )
 
 // IndependentNamespace is the I/O command set independent Identify Namespace
-// data structure (CNS 08h). KPIOS, MAXKT and RGRPID are not modelled.
+// data structure (CNS 08h).
 type IndependentNamespace struct {
 	// Features is NSFEAT as it stands on the wire.
 	Features                uint8      `json:"features_raw"`
@@ -183,6 +186,11 @@ type IndependentNamespace struct {
 	EnduranceGroupID        uint16     `json:"endurance_group_id"`
 	// Ready is NSTAT bit 0: the namespace takes commands.
 	Ready bool `json:"ready"`
+	// KeyPerIO is KPIOS as it stands on the wire, KeyTagMax MAXKT.
+	KeyPerIO  uint8  `json:"key_per_io_raw"`
+	KeyTagMax uint16 `json:"key_tag_max"`
+	// ReachabilityGroupID is RGRPID; 0 is none.
+	ReachabilityGroupID uint32 `json:"reachability_group_id"`
 }
 
 // DecodeIndependentNamespace reads the structure.
@@ -201,6 +209,7 @@ func DecodeIndependentNamespace(b []byte) (IndependentNamespace, error) {
 		NVMSetID:                p.u16(offIndNVMSETID),
 		EnduranceGroupID:        p.u16(offIndENDGID),
 		Ready:                   p.u8(offIndNSTAT)&1 != 0,
+		KeyPerIO:                p.u8(offIndKPIOS), KeyTagMax: p.u16(offIndMAXKT), ReachabilityGroupID: p.u32(offIndRGRPID),
 	}, nil
 }
 
@@ -216,6 +225,9 @@ func (n IndependentNamespace) Append(b []byte) []byte {
 	p.put16(offIndNVMSETID, n.NVMSetID)
 	p.put16(offIndENDGID, n.EnduranceGroupID)
 	p.put8(offIndNSTAT, bit8(n.Ready, 0))
+	p.put8(offIndKPIOS, n.KeyPerIO)
+	p.put16(offIndMAXKT, n.KeyTagMax)
+	p.put32(offIndRGRPID, n.ReachabilityGroupID)
 	return b
 }
 
@@ -226,6 +238,14 @@ const (
 	offNVMNSPIC   = 8
 	offNVMNSELBAF = 12
 	offNVMNSNPDGL = 268
+
+	offNVMNSPIFA   = 9
+	offNVMNSNPRG   = 272
+	offNVMNSNPRA   = 276
+	offNVMNSNORS   = 280
+	offNVMNSNPDAL  = 284
+	offNVMNSLBAPSS = 288
+	offNVMNSTLBAAG = 292
 )
 
 // ExtendedLBAFormat is an extended LBA format (ELBAF).
@@ -237,7 +257,7 @@ type ExtendedLBAFormat struct {
 }
 
 // NVMNamespace is the NVM command set specific Identify Namespace structure (CNS
-// 05h, CSI 0). PIFA and what follows NPDGL are not modelled.
+// 05h, CSI 0).
 type NVMNamespace struct {
 	// StorageTagMask is LBSTM.
 	StorageTagMask uint64 `json:"storage_tag_mask"`
@@ -247,6 +267,32 @@ type NVMNamespace struct {
 	Formats [MaxLBAFormats]ExtendedLBAFormat `json:"formats"`
 	// DeallocateGranularityBlocks is NPDGL; 0 is not reported.
 	DeallocateGranularityBlocks uint32 `json:"deallocate_granularity_blocks"`
+	// ProtectionFormatAttributes is PIFA as it stands on the wire.
+	ProtectionFormatAttributes uint8 `json:"protection_format_attributes_raw"`
+	// Preferred sizes of reads (NPRG, NPRA, NORS) and the deallocate alignment
+	// (NPDAL); 0 is not reported.
+	ReadGranularityBlocks    uint32 `json:"read_granularity_blocks"`
+	ReadAlignmentBlocks      uint32 `json:"read_alignment_blocks"`
+	OptimalReadBlocks        uint32 `json:"optimal_read_blocks"`
+	DeallocateAlignmentBlock uint32 `json:"deallocate_alignment_blocks"`
+	// PreferredStreamBlocks is LBAPSS, TrackedGranularityBlocks TLBAAG; 0 is not
+	// reported.
+	PreferredStreamBlocks    uint32 `json:"preferred_stream_blocks"`
+	TrackedGranularityBlocks uint32 `json:"tracked_granularity_blocks"`
+}
+
+// rest are the 32-bit fields after NPDGL.
+func (n *NVMNamespace) rest() [6]struct {
+	off int
+	v   *uint32
+} {
+	return [...]struct {
+		off int
+		v   *uint32
+	}{
+		{offNVMNSNPRG, &n.ReadGranularityBlocks}, {offNVMNSNPRA, &n.ReadAlignmentBlocks}, {offNVMNSNORS, &n.OptimalReadBlocks},
+		{offNVMNSNPDAL, &n.DeallocateAlignmentBlock}, {offNVMNSLBAPSS, &n.PreferredStreamBlocks}, {offNVMNSTLBAAG, &n.TrackedGranularityBlocks},
+	}
 }
 
 // DecodeNVMNamespace reads the structure.
@@ -259,6 +305,10 @@ func DecodeNVMNamespace(b []byte) (NVMNamespace, error) {
 		StorageTagMask:              p.u64(offNVMNSLBSTM),
 		ProtectionCapabilities:      p.u8(offNVMNSPIC),
 		DeallocateGranularityBlocks: p.u32(offNVMNSNPDGL),
+		ProtectionFormatAttributes:  p.u8(offNVMNSPIFA),
+	}
+	for _, f := range n.rest() {
+		*f.v = p.u32(f.off)
 	}
 	for i := range n.Formats {
 		v := p.u32(offNVMNSELBAF + 4*i)
@@ -273,6 +323,10 @@ func (n NVMNamespace) Append(b []byte) []byte {
 	p.put64(offNVMNSLBSTM, n.StorageTagMask)
 	p.put8(offNVMNSPIC, n.ProtectionCapabilities)
 	p.put32(offNVMNSNPDGL, n.DeallocateGranularityBlocks)
+	p.put8(offNVMNSPIFA, n.ProtectionFormatAttributes)
+	for _, f := range n.rest() {
+		p.put32(f.off, *f.v)
+	}
 	for i, f := range n.Formats {
 		p.put32(offNVMNSELBAF+4*i, uint32(f.StorageTagBits&0x7F)|uint32(f.ProtectionFormat&3)<<7)
 	}
@@ -288,6 +342,11 @@ const (
 	offNVMCtrlDMRL  = 3
 	offNVMCtrlDMRSL = 4
 	offNVMCtrlDMSL  = 8
+	offNVMCtrlKPIO  = 16
+	offNVMCtrlWZDSL = 17
+	offNVMCtrlAOCS  = 18
+	offNVMCtrlVER   = 20
+	offNVMCtrlLBAMQ = 24
 )
 
 // NVMController is the NVM command set specific Identify Controller structure
@@ -300,6 +359,17 @@ type NVMController struct {
 	DeallocateRangesMax        uint8  `json:"deallocate_ranges_max"`         // DMRL
 	DeallocateRangeBlocksMax   uint32 `json:"deallocate_range_blocks_max"`   // DMRSL
 	DeallocateBlocksMax        uint64 `json:"deallocate_blocks_max"`         // DMSL
+	// KeyPerIO is KPIOCAP as it stands on the wire.
+	KeyPerIO uint8 `json:"key_per_io_raw"`
+	// WriteZeroesDeallocateBytesMax is WZDSL.
+	WriteZeroesDeallocateBytesMax uint64 `json:"write_zeroes_deallocate_bytes_max"`
+	// AdminOptional is AOCS as it stands on the wire.
+	AdminOptional uint16 `json:"admin_optional_raw"`
+	// Version is the version of the NVM command set specification; 0 is older
+	// than 1.1.
+	Version Version `json:"version"`
+	// MigrationQueueFormat is LBAMQF.
+	MigrationQueueFormat uint8 `json:"migration_queue_format"`
 }
 
 // DecodeNVMController reads the structure.
@@ -315,6 +385,8 @@ func DecodeNVMController(b []byte) (NVMController, error) {
 		DeallocateRangesMax:        p.u8(offNVMCtrlDMRL),
 		DeallocateRangeBlocksMax:   p.u32(offNVMCtrlDMRSL),
 		DeallocateBlocksMax:        p.u64(offNVMCtrlDMSL),
+		KeyPerIO:                   p.u8(offNVMCtrlKPIO), WriteZeroesDeallocateBytesMax: decodeMDTS(p.u8(offNVMCtrlWZDSL)),
+		AdminOptional: p.u16(offNVMCtrlAOCS), Version: Version(p.u32(offNVMCtrlVER)), MigrationQueueFormat: p.u8(offNVMCtrlLBAMQ),
 	}, nil
 }
 
@@ -327,6 +399,11 @@ func (c NVMController) Append(b []byte) []byte {
 	p.put8(offNVMCtrlDMRL, c.DeallocateRangesMax)
 	p.put32(offNVMCtrlDMRSL, c.DeallocateRangeBlocksMax)
 	p.put64(offNVMCtrlDMSL, c.DeallocateBlocksMax)
+	p.put8(offNVMCtrlKPIO, c.KeyPerIO)
+	p.put8(offNVMCtrlWZDSL, encodeMDTS(c.WriteZeroesDeallocateBytesMax))
+	p.put16(offNVMCtrlAOCS, c.AdminOptional)
+	p.put32(offNVMCtrlVER, uint32(c.Version))
+	p.put8(offNVMCtrlLBAMQ, c.MigrationQueueFormat)
 	return b
 }
 

@@ -28,6 +28,8 @@ type stage struct {
 	// limit is how many positions the phase has, or math.MaxUint64 when time
 	// ends it.
 	limit uint64
+	// pace is how fast it goes at most.
+	pace pace
 }
 
 // newStage works out a phase of a valid job.
@@ -44,7 +46,14 @@ func newStage(job *run.Job, index int) (*stage, error) {
 		// Each phase has an order of its own.
 		Seed: job.Seed + uint64(index)*0x9E3779B97F4A7C15, Pattern: patterns[p.Pattern],
 		RegionBytes: job.RegionBytes(), BlockBytes: p.BlockBytes, LBABytes: job.LBABytes,
-		ReadPercent: p.ReadPercent, Workers: job.Workers,
+		ReadPercent: p.ReadPercent, Workers: job.Workers, ZipfMilli: p.ZipfMilli,
+	}
+	if p.Mixed() {
+		s.config.AlignBytes = p.Align()
+		s.config.ReadSizes, s.config.WriteSizes = sizes(p.SizesOf(false)), sizes(p.SizesOf(true))
+		for _, z := range p.Zones {
+			s.config.Zones = append(s.config.Zones, workload.Zone(z))
+		}
 	}
 	g, err := workload.New(s.config)
 	if err != nil {
@@ -53,38 +62,70 @@ func newStage(job *run.Job, index int) (*stage, error) {
 	if p.Pattern != run.PatternReplacement {
 		s.blocks = g.Blocks()
 	}
-	s.limit, err = s.positions(job)
+	if s.pace, err = newPace(&p); err != nil {
+		return nil, fmt.Errorf("phase %d: %w", index, err)
+	}
+	s.limit, err = s.positions(job, g)
 	return s, err
+}
+
+func sizes(from []run.SizeShare) []workload.Size {
+	var to []workload.Size
+	for _, s := range from {
+		to = append(to, workload.Size(s))
+	}
+	return to
 }
 
 // positions is how many operations end the phase. A phase that ends by bytes
 // writes (or, if it only reads, reads) at least that many, visits of a short
 // last block aside, and at most a hundred operations more: the same number
-// whatever the order of completions and however often it was interrupted.
-func (s *stage) positions(job *run.Job) (uint64, error) {
-	if s.End.DurationNS != 0 {
-		return math.MaxUint64, nil
+// whatever the order of completions and however often it was interrupted. Of a
+// mix of sizes it is the smallest number that does.
+func (s *stage) positions(job *run.Job, g *workload.Generator) (uint64, error) {
+	tooMany := func(n uint64, what string) error {
+		return fmt.Errorf("phase %d: %w: %d %s are too many", s.index, run.ErrJob, n, what)
 	}
-	if s.End.Passes != 0 {
+	switch {
+	case s.End.DurationNS != 0:
+		return math.MaxUint64, nil
+	case s.End.Passes != 0:
 		hi, lo := bits.Mul64(s.End.Passes, s.blocks)
 		if hi != 0 {
-			return 0, fmt.Errorf("phase %d: %w: %d passes are too many", s.index, run.ErrJob, s.End.Passes)
+			return 0, tooMany(s.End.Passes, "passes")
 		}
 		return lo, nil
 	}
-	want := s.End.Bytes
+	want := max(s.End.Bytes, s.End.TransferBytes)
 	if s.End.DriveWritesMilli != 0 {
 		hi, lo := bits.Mul64(s.End.DriveWritesMilli, job.CapacityBytes)
 		if hi >= 1000 {
-			return 0, fmt.Errorf("phase %d: %w: %d thousandths of a drive write are too many", s.index, run.ErrJob, s.End.DriveWritesMilli)
+			return 0, tooMany(s.End.DriveWritesMilli, "thousandths of a drive write")
 		}
 		want, _ = bits.Div64(hi, lo, 1000)
 	}
 	k := uint64(job.TimeLapse)
 	share := uint64(100 - s.ReadPercent)
-	if share == 0 {
+	if share == 0 || s.End.TransferBytes != 0 {
 		share = 100
 	}
+	if s.Mixed() {
+		n, ok := g.PositionsFor((want-1)/k+1, s.ReadPercent == 100 || s.End.TransferBytes != 0, true)
+		if !ok {
+			return 0, tooMany(want, "bytes")
+		}
+		return n, nil
+	}
+	n, ok := s.evenPositions(want, k, share)
+	if !ok {
+		return 0, tooMany(want, "bytes")
+	}
+	return n, nil
+}
+
+// evenPositions is the number where all operations have one size, share of 100
+// of which count, k times each.
+func (s *stage) evenPositions(want, k, share uint64) (uint64, bool) {
 	passBytes := s.config.RegionBytes * k
 	var whole, rest uint64
 	if s.blocks != 0 && share == 100 {
@@ -101,11 +142,11 @@ func (s *stage) positions(job *run.Job) (uint64, error) {
 	lo, carry := bits.Add64(lo, unit-1, 0)
 	hi += carry
 	if hi >= unit {
-		return 0, fmt.Errorf("phase %d: %w: %d bytes are too many", s.index, run.ErrJob, want)
+		return 0, false
 	}
 	n, _ := bits.Div64(hi, lo, unit)
 	if share != 100 {
 		n += 100 // a hundred is exact, part of one is not
 	}
-	return whole + n, nil
+	return whole + n, true
 }

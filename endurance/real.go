@@ -200,6 +200,8 @@ func (m *machine) carryOut(t *thread, a assignment) {
 			return
 		case blocked:
 			_ = m.clock.Sleep(context.Background(), blockedPause)
+		case idle:
+			m.nap(min(w.rowEnd, now.Add(stepMost), w.pace.wake))
 		}
 	}
 }
@@ -414,7 +416,7 @@ func (m *machine) last() {
 	for _, t := range m.threads {
 		for _, y := range t.arrived {
 			end = max(end, y.lastDone)
-			waiting = waiting || !y.empty()
+			waiting = waiting || !y.empty() || y.waited
 		}
 	}
 	if !waiting {

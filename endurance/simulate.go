@@ -261,6 +261,9 @@ func (m *simulation) until(end nvmeioctl.Instant) bool {
 			m.wake(m.times[first])
 		case blocked:
 			m.blocked[first] = true
+		case idle:
+			stuck = 0
+			m.times[first] = max(min(end, w.pace.wake), min(end-1, next+simSlack)+1)
 		default:
 			stuck = 0
 			if w.reaped != 0 {
@@ -360,7 +363,7 @@ func (m *simulation) row(over bool) {
 		last, some := begin, false
 		for _, w := range m.workers {
 			last = max(last, w.tally.lastDone)
-			some = some || !w.tally.empty()
+			some = some || !w.tally.empty() || w.tally.waited
 		}
 		if !some && last <= begin {
 			return

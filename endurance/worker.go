@@ -7,6 +7,7 @@ import (
 	"sort"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"nvop/endurance/run"
 	"nvop/endurance/stats"
@@ -22,6 +23,8 @@ const (
 	// be ahead of the slowest one, beyond its depth: so little that all of them
 	// together are one stream.
 	sequentialAhead = 64
+	// holdLook is how often a worker that is held looks whether it still is.
+	holdLook = 10 * time.Millisecond
 )
 
 const (
@@ -47,11 +50,16 @@ type tally struct {
 	ops, bytes      [directions]uint64
 	errors          [directions]uint64
 	hist            [directions]*stats.Histogram
-	failures        []ioFailure
-	mark            run.WorkerMark
-	inFlight        uint32
-	lastDone        nvmeioctl.Instant
-	drained         bool
+	// late are latencies from when an operation was due, under a rate; nil until
+	// there are some.
+	late     [directions]*stats.Histogram
+	failures []ioFailure
+	mark     run.WorkerMark
+	inFlight uint32
+	lastDone nvmeioctl.Instant
+	drained  bool
+	// waited says that the phase's time ran out while nothing was due.
+	waited bool
 	// merged says that it holds more than its second, since no other was free.
 	merged bool
 	// finished is the last tally of a phase; fatal says why it came early.
@@ -70,12 +78,15 @@ func newTally(worker, depth int) *tally {
 
 func (t *tally) reset() {
 	t.ops, t.bytes, t.errors = [directions]uint64{}, [directions]uint64{}, [directions]uint64{}
-	for _, h := range t.hist {
+	for d, h := range t.hist {
 		h.Reset()
+		if t.late[d] != nil {
+			t.late[d].Reset()
+		}
 	}
 	t.failures = t.failures[:0]
 	t.mark.Incomplete = t.mark.Incomplete[:0]
-	t.drained, t.merged, t.finished, t.fatal = false, false, false, nil
+	t.drained, t.waited, t.merged, t.finished, t.fatal = false, false, false, false, nil
 }
 
 // empty says whether nothing completed.
@@ -99,7 +110,9 @@ type track struct {
 	// may be submitted.
 	high atomic.Uint64
 	// stop ends submission; what is outstanding is still waited for.
-	stop  atomic.Bool
+	stop atomic.Bool
+	// hold keeps the workers from submitting until it is taken back.
+	hold  atomic.Bool
 	lanes []lane
 }
 
@@ -120,6 +133,8 @@ type slot struct {
 	// there are none, above it the phase.
 	generation uint64
 	at         nvmeioctl.Instant
+	// due is when it was to be submitted; 0 without a rate.
+	due nvmeioctl.Instant
 	// free is when the slot became free: its last completion.
 	free nvmeioctl.Instant
 	busy bool
@@ -152,6 +167,8 @@ type worker struct {
 	high, passOpen, aheadOf uint64
 	// writing are the blocks with a write in flight, where draws could meet.
 	writing *blockSet
+	// pace says when the next operation is due.
+	pace schedule
 
 	deadline nvmeioctl.Instant
 	// now reads the clock where time is real; nil in virtual time.
@@ -169,6 +186,7 @@ type worker struct {
 	requests    []nvmeioctl.IORequest
 	results     []nvmeioctl.IOResult
 	latencies   [directions][]int64
+	late        [directions][]int64
 	outstanding int
 	// reaped is how many completions the last step took, lastDone the latest.
 	reaped    int
@@ -186,6 +204,8 @@ const (
 	working standing = iota
 	// blocked: nothing is outstanding, and others have to go on first.
 	blocked
+	// idle: nothing is outstanding, and nothing is due before pace.wake.
+	idle
 	// finished: nothing is outstanding nor will be.
 	finished
 )
@@ -201,6 +221,7 @@ func newWorker(id, depth, batch int, queue nvmeioctl.IOQueue, t *track) *worker 
 	}
 	for d := range w.latencies {
 		w.latencies[d] = make([]int64, 0, len(w.results))
+		w.late[d] = make([]int64, 0, len(w.results))
 	}
 	return w
 }
@@ -236,8 +257,9 @@ func (w *worker) begin(s *stage, lbaBytes uint32, mark run.WorkerMark, low uint6
 	w.lane.pass.Store(w.passOpen)
 	w.writing = nil
 	if s.Pattern == run.PatternReplacement && s.ReadPercent < 100 {
-		w.writing = newBlockSet(int(s.Depth))
+		w.writing = newBlockSet(int(s.Depth) * workload.CellsMost)
 	}
+	w.pace.begin(s.pace, low, start)
 	w.floor = max(w.floor, start)
 	w.depth = int(s.Depth)
 	w.free = w.free[:0]
@@ -261,7 +283,8 @@ func (w *worker) lowest() uint64 {
 // step fills the queue, submits, takes what has completed until an instant and
 // accounts for it. It is all of the I/O path, and allocates nothing.
 func (w *worker) step(until nvmeioctl.Instant) standing {
-	w.fill()
+	w.pace.wake = nvmeioctl.Never
+	w.fill(until)
 	if len(w.requests) != 0 {
 		if w.now != nil {
 			w.stamp()
@@ -274,9 +297,12 @@ func (w *worker) step(until nvmeioctl.Instant) standing {
 			w.lane.pass.Store(math.MaxUint64)
 			return finished
 		}
+		if w.pace.wake != nvmeioctl.Never {
+			return idle
+		}
 		return blocked
 	}
-	n, err := w.queue.Reap(w.results, until)
+	n, err := w.queue.Reap(w.results, min(until, w.pace.wake))
 	done := w.results[:min(max(n, 0), len(w.results))]
 	if w.reaped = len(done); w.reaped != 0 {
 		w.lastDone = done[len(done)-1].Done
@@ -307,12 +333,20 @@ func (w *worker) fail(err error) {
 	}
 }
 
-// fill makes requests for the free slots, in the order they became free.
-func (w *worker) fill() {
+// fill makes requests for the free slots, in the order they became free, as far
+// as they are due. until is the step's end: in virtual time what is due by then
+// can be submitted, in real time what is due now.
+func (w *worker) fill(until nvmeioctl.Instant) {
 	w.requests = w.requests[:0]
 	used := 0
 	if w.fatal != nil || w.track.stop.Load() {
 		w.exhausted = true
+		return
+	}
+	if w.now != nil {
+		until = w.floor
+	}
+	if w.isHeld(until) {
 		return
 	}
 	for _, tag := range w.free {
@@ -322,10 +356,20 @@ func (w *worker) fill() {
 			w.exhausted = true
 			break
 		}
+		s.due = 0
+		if w.pace.period != 0 && len(w.retry) == 0 {
+			due := w.pace.due(w.next)
+			if due > until {
+				w.wait(due, until)
+				break
+			}
+			at, s.due = max(at, due), due
+		}
 		if !w.claim(s) {
 			break
 		}
 		used++
+		w.pace.behind(s.due, s.free)
 		s.at, s.busy = at, true
 		r := nvmeioctl.IORequest{
 			Op: nvmeioctl.OpRead, Tag: tag, OffsetBytes: s.op.OffsetBytes, LengthBytes: s.op.LengthBytes, At: at,
@@ -344,6 +388,38 @@ func (w *worker) fill() {
 	if used != 0 {
 		w.free = w.free[:copy(w.free, w.free[used:])]
 		w.lane.next.Store(w.next)
+	}
+}
+
+// isHeld says whether a rule keeps the worker from submitting.
+func (w *worker) isHeld(until nvmeioctl.Instant) bool {
+	if !w.track.hold.Load() {
+		if w.pace.held {
+			now := until
+			if w.now == nil {
+				now = w.pace.heldTo
+			}
+			w.pace.release(now)
+			w.floor = max(w.floor, now)
+		}
+		return false
+	}
+	w.pace.hold(until)
+	if w.now == nil {
+		w.wait(until+1, until)
+	} else {
+		w.wait(until.Add(holdLook), until)
+	}
+	return true
+}
+
+// wait notes that nothing is due before an instant. The end of the phase's time
+// does not wait for an operation.
+func (w *worker) wait(wake, now nvmeioctl.Instant) {
+	w.pace.wake = min(wake, w.deadline)
+	if now+1 >= w.deadline {
+		w.exhausted, w.tally.waited = true, true
+		w.tally.lastDone = max(w.tally.lastDone, w.deadline)
 	}
 }
 
@@ -428,11 +504,11 @@ func (w *worker) drawn(position uint64) workload.Op {
 	if w.writing == nil {
 		return op
 	}
-	for attempt := uint32(1); w.writing.has(op.Block); attempt++ {
+	for attempt := uint32(1); w.writing.meets(&op); attempt++ {
 		op = w.gen.Redraw(position, attempt)
 	}
 	if op.Write {
-		w.writing.add(op.Block)
+		w.writing.claim(&op)
 	}
 	return op
 }
@@ -459,7 +535,7 @@ func (w *worker) submit() {
 	for _, r := range w.requests[n:] {
 		s := &w.slots[r.Tag]
 		if w.writing != nil && s.op.Write {
-			w.writing.remove(s.op.Block)
+			w.writing.release(&s.op)
 		}
 		s.busy = false
 		w.retry = append(w.retry, s.position)
@@ -487,12 +563,15 @@ func (w *worker) account(results []nvmeioctl.IOResult) {
 		}
 		if r.Status == 0 && r.Err == nil {
 			w.latencies[d] = append(w.latencies[d], int64(r.Done.Sub(s.at)))
+			if s.due != 0 {
+				w.late[d] = append(w.late[d], int64(r.Done.Sub(s.due)))
+			}
 			t.bytes[d] += uint64(s.op.LengthBytes)
 		} else {
 			w.failed(t, s.op, d, r)
 		}
 		if w.writing != nil && s.op.Write {
-			w.writing.remove(s.op.Block)
+			w.writing.release(&s.op)
 		}
 		s.busy = false
 		s.free = r.Done
@@ -505,6 +584,13 @@ func (w *worker) account(results []nvmeioctl.IOResult) {
 			t.ops[d] += uint64(n)
 			t.hist[d].RecordBatch(w.latencies[d])
 			w.latencies[d] = w.latencies[d][:0]
+		}
+		if len(w.late[d]) != 0 {
+			if t.late[d] == nil {
+				t.late[d] = stats.NewHistogram() // once a tally
+			}
+			t.late[d].RecordBatch(w.late[d])
+			w.late[d] = w.late[d][:0]
 		}
 	}
 }
@@ -574,6 +660,29 @@ func (s *blockSet) has(block uint64) bool {
 		}
 	}
 	return false
+}
+
+// meets says whether any cell of an operation is in the set.
+func (s *blockSet) meets(op *workload.Op) bool {
+	for i := range uint64(op.Blocks) {
+		if s.has(op.Block + i) {
+			return true
+		}
+	}
+	return false
+}
+
+// claim adds all cells of an operation, release takes them out.
+func (s *blockSet) claim(op *workload.Op) {
+	for i := range uint64(op.Blocks) {
+		s.add(op.Block + i)
+	}
+}
+
+func (s *blockSet) release(op *workload.Op) {
+	for i := range uint64(op.Blocks) {
+		s.remove(op.Block + i)
+	}
 }
 
 func (s *blockSet) add(block uint64) {

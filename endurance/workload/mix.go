@@ -10,8 +10,13 @@ const (
 	// mixPeriod is how many successive positions hold every size of a mix in its
 	// exact proportion, as far as whole operations allow.
 	mixPeriod = 10_000
-	// cellsPerOp is about how many cells the largest operation of a mix spans.
+	// cellsPerOp is how many cells the largest operation of a mix fills.
 	cellsPerOp = 16
+	// CellsMost is how many cells an operation touches at most.
+	CellsMost = cellsPerOp + 1
+	// steepTries is how often a popular block that is busy is drawn anew before
+	// any other will do: with a steep law there may be no other popular one.
+	steepTries = 64
 	// stripesEach is how many stripes each worker has at least, where there is room.
 	stripesEach = 16
 	// stripeBytes is how large a stripe is where the region is large enough.
@@ -162,9 +167,9 @@ func (m *mix) global(worker, local, span uint64) uint64 {
 }
 
 // local draws a unit of a worker.
-func (m *mix) local(worker, position, key uint64) uint64 {
+func (m *mix) local(worker, position, key uint64, attempt uint32) uint64 {
 	n := m.share(worker)
-	if m.zipf != nil {
+	if m.zipf != nil && attempt < steepTries {
 		return m.scatter[worker].At(m.zipf[worker].draw(key, position))
 	}
 	first, end := uint64(0), n
@@ -253,7 +258,7 @@ func (g *Generator) mixedOp(position uint64, attempt uint32) Op {
 		key = draw(g.drawKey, uint64(attempt))
 	}
 	span := (uint64(bytes)-1)/m.align + 1
-	unit := m.global(worker, m.local(worker, position, key), span)
+	unit := m.global(worker, m.local(worker, position, key, attempt), span)
 	first, last := unit>>m.cellShift, (unit+span-1)>>m.cellShift
 	return Op{
 		Block: first, Blocks: uint32(last - first + 1), OffsetBytes: int64(unit * m.align), LengthBytes: int32(bytes), Write: write,

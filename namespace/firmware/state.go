@@ -91,6 +91,10 @@ type State struct {
 	// Busy says what is in progress that an update must not disturb; empty if
 	// nothing is.
 	Busy string `json:"busy,omitempty"`
+	// SelfTest: a self-test runs, which a reset would end.
+	SelfTest bool `json:"self_test_running,omitempty"`
+	// PowerCycles is the count of the SMART log; nil where it could not be read.
+	PowerCycles *uint64 `json:"power_cycles,omitempty"`
 }
 
 // FromIdentify is the state in an Identify Controller structure and a firmware
@@ -101,6 +105,7 @@ func FromIdentify(c nvmespec.Controller, slots *nvmespec.FirmwareSlots) State {
 		Running: c.FirmwareRevision, ActivatesWithoutReset: c.FirmwareActivatesWithoutReset,
 		DetectsOverlap: c.FirmwareDetectsOverlap, GranularityBytes: c.FirmwareGranularityBytes.Or(0),
 		MaxTransferBytes: c.MaxTransferBytes, ActivationMilliseconds: c.ActivationMillisecondsMax.Or(0),
+		ProcessingMilliseconds: c.ActivationCommitMillisecondsMax.Or(0),
 	}
 	if slots == nil {
 		return s
@@ -122,23 +127,74 @@ func FromIdentify(c nvmespec.Controller, slots *nvmespec.FirmwareSlots) State {
 	return s
 }
 
-// Read reads a drive's state. A slot log that cannot be read is in the state, not
-// an error; a controller that cannot be identified is an error.
+// Read reads a drive's state. Logs that cannot be read leave their part out, and
+// a slot log that cannot be read says why; a controller that cannot be identified
+// is an error.
 func Read(ctx context.Context, dev nvmeioctl.Device) (State, error) {
 	c, err := admin.IdentifyController(ctx, dev)
 	if err != nil {
 		return State{}, err
 	}
+	s := FromIdentify(c, nil)
 	slots, err := admin.FirmwareLog(ctx, dev)
-	if err != nil {
-		if errors.Is(err, nvmeioctl.ErrIndeterminate) || errors.Is(err, nvmeioctl.ErrDeviceGone) {
-			return State{}, err
-		}
-		s := FromIdentify(c, nil)
+	switch {
+	case err == nil:
+		s = FromIdentify(c, &slots)
+	case lost(err):
+		return State{}, err
+	default:
 		s.SlotsError = err.Error()
-		return s, nil
 	}
-	return FromIdentify(c, &slots), nil
+	return s, s.readBusy(ctx, dev, c)
+}
+
+// lost says that the drive did not answer, so that asking on is useless.
+func lost(err error) bool {
+	return errors.Is(err, nvmeioctl.ErrIndeterminate) || errors.Is(err, nvmeioctl.ErrDeviceGone) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// readBusy reads what an update must not disturb, and the power cycles. Only a
+// drive that does not answer any more is an error.
+func (s *State) readBusy(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) error {
+	const (
+		inProgress   = 2 // SSTAT bits 2:0
+		statusOffset = 2
+	)
+	read := func(id nvmespec.LogID, length uint64) ([]byte, error) {
+		b, err := admin.GetLog(ctx, dev, admin.LogRequest{NSID: nvmespec.BroadcastNSID,
+			Fields: nvmespec.GetLogFields{Log: id, LengthBytes: length, RetainEvent: true}})
+		if err != nil && !lost(err) {
+			return nil, nil
+		}
+		return b, err
+	}
+	if c.Sanitize&(nvmespec.SanitizeCrypto|nvmespec.SanitizeBlock|nvmespec.SanitizeOverwrite) != 0 {
+		b, err := read(nvmespec.LogIDSanitize, 512)
+		if err != nil {
+			return err
+		}
+		if len(b) > statusOffset && b[statusOffset]&7 == inProgress {
+			s.Busy = "a sanitize is in progress"
+		}
+	}
+	if c.Admin&nvmespec.AdminSelfTest != 0 {
+		b, err := read(nvmespec.LogIDSelfTest, 564)
+		if err != nil {
+			return err
+		}
+		s.SelfTest = len(b) > 0 && b[0]&15 != 0
+	}
+	smart, err := admin.SMARTLog(ctx, dev, nvmespec.BroadcastNSID)
+	if err != nil {
+		if lost(err) {
+			return err
+		}
+		return nil
+	}
+	cycles := smart.PowerCycles.Lo
+	s.PowerCycles = &cycles
+	return nil
 }
 
 // Slot finds a slot by number.

@@ -177,8 +177,8 @@ func (x *execution) take(ctx context.Context, index int, dir Direction) error {
 	if err != nil {
 		return err
 	}
-	if x.r.PreStep != nil && len(p.Commands) > 0 {
-		dev, err := x.r.PreStep(ctx, StepInfo{TransactionID: x.tx.ID, Step: s.Step, Direction: dir, Commands: p.Commands})
+	if x.r.PreStep != nil && (len(p.Commands) > 0 || p.Resets) {
+		dev, err := x.r.PreStep(ctx, StepInfo{TransactionID: x.tx.ID, Step: s.Step, Direction: dir, Commands: p.Commands, Resets: p.Resets})
 		if err != nil {
 			return err
 		}

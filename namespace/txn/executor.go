@@ -42,6 +42,8 @@ type Prepared struct {
 	// Commands are the exact commands about to be sent; none when nothing
 	// needs to be sent any more.
 	Commands []Command
+	// Resets says that the step resets the controller, which is no command.
+	Resets bool
 	// Note is stored with the intent.
 	Note string
 }
@@ -106,6 +108,17 @@ func (s *Scope) Transaction() Transaction { return s.run.tx }
 // this direction; false when it has not been done.
 func (s *Scope) StateOf(index int, dir Direction) (json.RawMessage, bool) {
 	return s.run.stateOf(index, dir)
+}
+
+// Retaken says that the step was begun before in this direction, so that the
+// drive may hold what that attempt left.
+func (s *Scope) Retaken() bool {
+	for _, in := range s.run.hist.Intents {
+		if in.StepIndex == s.Step.Index && in.Direction == s.Direction && in.Seq < s.seq {
+			return true
+		}
+	}
+	return false
 }
 
 // Attempt records a further intent of the same taking, before a changed

@@ -41,6 +41,8 @@ type StepInfo struct {
 	Direction     Direction
 	// Commands are the exact commands about to be sent.
 	Commands []Command
+	// Resets says that the step resets the controller.
+	Resets bool
 }
 
 // Runner runs transactions on one drive. The fields are set before use and not
@@ -54,7 +56,7 @@ type Runner struct {
 	// with the transaction's before each step. Required.
 	Identify func(ctx context.Context, dev nvmeioctl.Device) (nvmeioctl.Identity, error)
 	// PreStep is called right before the intent of each step that sends commands
-	// is recorded: the place to check use again and to grant the commands. It
+	// or resets the controller is recorded: the place to check use again and to grant the commands. It
 	// returns the device to send them through; nil means Device. A step that
 	// sends none is not checked: right after an attachment the system itself
 	// looks at the new namespace, which is no reason to stop. nil allows

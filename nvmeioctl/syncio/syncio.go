@@ -18,15 +18,13 @@ import (
 )
 
 // DirectMode says whether the page cache is bypassed.
-type DirectMode uint8
+type DirectMode = nvmeioctl.DirectMode
 
+// The modes, as package nvmeioctl has them.
 const (
-	// DirectAuto uses O_DIRECT where the file allows it.
-	DirectAuto DirectMode = iota
-	// DirectOff goes through the page cache.
-	DirectOff
-	// DirectRequired fails where O_DIRECT is not possible.
-	DirectRequired
+	DirectAuto     = nvmeioctl.DirectAuto
+	DirectOff      = nvmeioctl.DirectOff
+	DirectRequired = nvmeioctl.DirectRequired
 )
 
 // MaxDepth is the greatest Options.Depth: each request under way takes a thread.
@@ -84,12 +82,14 @@ func Open(path string, opts Options) (*Queue, error) {
 		return nil, fmt.Errorf("%s: depth %d, largest request %d bytes, block of %d bytes: out of range",
 			path, opts.Depth, opts.MaxRequestBytes, opts.LogicalBlockBytes)
 	}
-	f, err := openFile(path, opts)
+	f, err := nvmeioctl.OpenData(path, nvmeioctl.DataOptions{
+		Write: opts.Write, Exclusive: opts.Exclusive, Direct: opts.Direct, LogicalBlockBytes: opts.LogicalBlockBytes,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	q := &Queue{
-		file: f, clock: opts.Clock, max: cmp.Or(opts.MaxRequestBytes, 1<<20),
+		file: file{f}, clock: opts.Clock, max: cmp.Or(opts.MaxRequestBytes, 1<<20),
 		slots: make([]slot, depth), free: make([]uint16, 0, depth),
 		jobs: make(chan uint16, depth), done: make(chan uint16, depth),
 		timer: time.NewTimer(time.Hour),
@@ -119,18 +119,18 @@ func (q *Queue) work() {
 
 // SizeBytes is the size of the file or device in bytes when it was opened; 0
 // for a character device, which has none.
-func (q *Queue) SizeBytes() int64 { return q.file.size }
+func (q *Queue) SizeBytes() int64 { return q.file.SizeBytes }
 
 // LogicalBlockBytes is the logical block's data size in bytes: of the block
 // device, or the smallest unit of direct I/O for another file, at least 512.
-func (q *Queue) LogicalBlockBytes() int { return q.file.block }
+func (q *Queue) LogicalBlockBytes() int { return q.file.LogicalBlockBytes }
 
 // AlignBytes is what buffer addresses must be multiples of to be used without
 // a copy; 1 when the page cache is in between.
-func (q *Queue) AlignBytes() int { return q.file.memAlign }
+func (q *Queue) AlignBytes() int { return q.file.AlignBytes }
 
 // Direct says whether O_DIRECT is in effect.
-func (q *Queue) Direct() bool { return q.file.direct }
+func (q *Queue) Direct() bool { return q.file.Direct }
 
 // Depth implements IOQueue.
 func (q *Queue) Depth() int { return len(q.slots) }
@@ -165,22 +165,22 @@ func (q *Queue) Submit(reqs []nvmeioctl.IORequest) (int, error) {
 
 // check refuses what the caller must not ask for.
 func (q *Queue) check(r *nvmeioctl.IORequest) error {
-	block := int64(q.file.block)
+	block := int64(q.file.LogicalBlockBytes)
 	switch r.Op {
 	case nvmeioctl.OpFlush:
 		return nil
 	case nvmeioctl.OpRead, nvmeioctl.OpWrite:
 	default:
-		return fmt.Errorf("%s: unknown operation %d", q.file.path, r.Op)
+		return fmt.Errorf("%s: unknown operation %d", q.file.Path, r.Op)
 	}
 	switch {
 	case r.LengthBytes <= 0 || int(r.LengthBytes) > q.max:
-		return fmt.Errorf("%s: a request of %d bytes; the largest is %d", q.file.path, r.LengthBytes, q.max)
+		return fmt.Errorf("%s: a request of %d bytes; the largest is %d", q.file.Path, r.LengthBytes, q.max)
 	case len(r.Buf) < int(r.LengthBytes):
-		return fmt.Errorf("%s: a request of %d bytes with a buffer of %d", q.file.path, r.LengthBytes, len(r.Buf))
+		return fmt.Errorf("%s: a request of %d bytes with a buffer of %d", q.file.Path, r.LengthBytes, len(r.Buf))
 	case r.OffsetBytes < 0 || r.OffsetBytes%block != 0 || int64(r.LengthBytes)%block != 0:
 		return fmt.Errorf("%s: offset %d or length %d is no multiple of the block of %d bytes",
-			q.file.path, r.OffsetBytes, r.LengthBytes, block)
+			q.file.Path, r.OffsetBytes, r.LengthBytes, block)
 	}
 	return nil
 }
@@ -191,10 +191,10 @@ func (q *Queue) run(s *slot) {
 	if s.req.Op != nvmeioctl.OpFlush {
 		buf = buf[:s.req.LengthBytes]
 	}
-	bounced := s.req.Op != nvmeioctl.OpFlush && !aligned(buf, q.file.memAlign)
+	bounced := s.req.Op != nvmeioctl.OpFlush && !aligned(buf, q.file.AlignBytes)
 	if bounced {
 		if s.bounce == nil {
-			s.bounce = AlignedBuffer(q.max, q.file.memAlign)
+			s.bounce = AlignedBuffer(q.max, q.file.AlignBytes)
 		}
 		buf = s.bounce[:s.req.LengthBytes]
 		if s.req.Op == nvmeioctl.OpWrite {
@@ -204,6 +204,9 @@ func (q *Queue) run(s *slot) {
 	err := q.file.do(s, buf)
 	if bounced && s.req.Op == nvmeioctl.OpRead && err == nil {
 		copy(s.req.Buf, buf)
+	}
+	if err != nil && q.file.Gone() {
+		err = fmt.Errorf("%w: %w", nvmeioctl.ErrDeviceGone, err)
 	}
 	s.result = nvmeioctl.IOResult{Tag: s.req.Tag, Err: err, Done: q.clock.Now()}
 	s.req.Buf = nil // the caller's again
@@ -278,8 +281,5 @@ func (q *Queue) Close() error {
 	q.closed = true
 	close(q.jobs)
 	q.workers.Wait()
-	if err := q.file.close(); err != nil {
-		return fmt.Errorf("%s: %w", q.file.path, err)
-	}
-	return nil
+	return q.file.Close()
 }

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/nvmetest"
 	"nvop/nvmeioctl/syncio"
 )
 
@@ -390,4 +391,19 @@ func Example() {
 	n, err := q.Reap(results, nvmeioctl.Never)
 	fmt.Println(n, results[0].Tag, buf[0], err)
 	// Output: 1 1 0 <nil>
+}
+
+func TestQueue_conformance(t *testing.T) {
+	for _, mode := range []syncio.DirectMode{syncio.DirectAuto, syncio.DirectOff} {
+		t.Run(fmt.Sprintf("mode %d", mode), func(t *testing.T) {
+			path := plainFile(t)
+			nvmetest.TestQueue(t, nvmetest.QueueKit{
+				BlockBytes: 4096, SizeBytes: fileBytes,
+				Open: func(t testing.TB, depth int) nvmeioctl.IOQueue {
+					return open(t, path, syncio.Options{Depth: depth, Write: true, Direct: mode})
+				},
+				Buffer: func(n int) []byte { return syncio.AlignedBuffer(n, 4096) },
+			})
+		})
+	}
 }

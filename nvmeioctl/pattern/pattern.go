@@ -55,7 +55,7 @@ func New(c Config) (*Source, error) {
 		return nil, fmt.Errorf("%w: logical blocks of %d bytes are not a multiple of 512 up to 65536", ErrPattern, c.BlockBytes)
 	case c.CompressPermille > 1000 || c.DedupPermille > 1000:
 		return nil, fmt.Errorf("%w: a ratio of %d or %d thousandths: 1 to 1000", ErrPattern, c.CompressPermille, c.DedupPermille)
-	case c.DedupUnitBytes%c.BlockBytes != 0:
+	case c.DedupPermille < 1000 && c.DedupUnitBytes%c.BlockBytes != 0:
 		return nil, fmt.Errorf("%w: a unit of %d bytes is not whole logical blocks of %d", ErrPattern, c.DedupUnitBytes, c.BlockBytes)
 	case c.DedupPermille < 1000 && c.RegionBlocks == 0:
 		return nil, fmt.Errorf("%w: duplicates need the number of blocks", ErrPattern)

@@ -5,17 +5,22 @@ import (
 	"math/bits"
 )
 
-// zerosCost is what a compressor needs for the zeros of one sector, in bytes.
-const zerosCost = 4
+const (
+	// zerosCost is what a compressor needs for the zeros of one sector, and
+	// magicSaves what it saves by the first bytes of every block being the same,
+	// in bytes. Both as deflate has them.
+	zerosCost  = 4
+	magicSaves = 5
+)
 
 // keepBytes is how much of each sector must not compress for a block to come to
 // so many thousandths of its size.
 func keepBytes(blockBytes uint32, permille uint16) (uint16, error) {
 	sectors := int(blockBytes / SectorBytes)
-	want := int(blockBytes)*int(permille)/1000 - zerosCost*sectors
-	keep := want / sectors
+	want := int(blockBytes)*int(permille)/1000 - zerosCost*sectors + magicSaves
+	keep := (want + sectors/2) / sectors
 	if keep < HeaderBytes && sectors > 1 {
-		keep = (want - HeaderBytes) / (sectors - 1)
+		keep = (want - HeaderBytes + (sectors-1)/2) / (sectors - 1)
 	}
 	least := HeaderBytes + zerosCost*sectors + sectors - 1
 	if keep < 1 || sectors == 1 && keep < HeaderBytes {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/nvmespec"
@@ -13,39 +14,109 @@ import (
 // contentsSuffix names the folder with a drive's contents: FILE.data.
 const contentsSuffix = ".data"
 
-// KeepContents makes the drive keep what is written to it by commands, from
-// now on; before, reads give zeros. A drive in memory keeps it in memory, at
-// most 1 GiB of it. A drive in FILE keeps it in the folder FILE.data: sparse
-// files, one a namespace and TiB, in which a logical block lies at its number
-// times its size (metadata included where the format has it in the data). Every
-// later [Open] of FILE finds them, so deleting or formatting a namespace
-// destroys its contents whichever program does it.
+// ContentsMode is how a drive keeps what is written to it.
+type ContentsMode uint8
+
+// The modes.
+const (
+	// ContentsOnDemand keeps nothing until KeepContents is called, which then
+	// means ContentsSparse.
+	ContentsOnDemand ContentsMode = iota
+	// ContentsNone keeps nothing: reads give zeros, whoever asks.
+	ContentsNone
+	// ContentsSparse keeps blocks as they are. What was never written takes no
+	// space.
+	ContentsSparse
+	// ContentsBlocks keeps of blocks that a soak wrote (package pattern) what
+	// tells them from others, and makes them again when they are read: 8 bytes
+	// a block on disk, about 10 in memory. All other blocks are kept whole. It
+	// is for soaks of more data than the host has room for.
+	ContentsBlocks
+)
+
+func contentsModeNames() []string { return []string{"", "none", "sparse", "blocks"} }
+
+// String names the mode as the command line does; "" is ContentsOnDemand.
+func (m ContentsMode) String() string {
+	if names := contentsModeNames(); int(m) < len(names) {
+		return names[m]
+	}
+	return fmt.Sprintf("mode %d", uint8(m))
+}
+
+// ParseContentsMode is the inverse of String.
+func ParseContentsMode(name string) (ContentsMode, error) {
+	if i := slices.Index(contentsModeNames(), name); i >= 0 {
+		return ContentsMode(i), nil
+	}
+	return 0, fmt.Errorf("contents %q: it is none, sparse or blocks", name)
+}
+
+// KeepContents makes the drive keep what is written to it, from now on, in the
+// way its Options say; before, reads give zeros. A drive in memory keeps it in
+// memory, at most 1 GiB of it. A drive in FILE keeps it in the folder FILE.data:
+// sparse files, one a namespace and TiB, in which a logical block lies at its
+// number times its size (metadata included where the format has it in the data).
+// Every later [Open] of FILE finds them, so deleting or formatting a namespace
+// destroys its contents whichever program does it. A drive whose options say
+// ContentsNone refuses with an [nvmeioctl.UnsupportedError].
 //
 // A drive with a volatile write cache (Profile.VolatileWriteCache) holds
 // writes back until it is told to flush, is shut down or runs out of cache;
 // what it holds is lost by a PowerCycle that is not clean, and by the end of
 // the process. All other drives keep what they have acknowledged.
 //
-// I/O queues discard data, so a drive that keeps its contents has none.
+// I/O queues to a drive that keeps its contents move data, without time lapse.
 func (d *Drive) KeepContents() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.gone(); err != nil {
 		return err
 	}
+	return d.keepContents()
+}
+
+func (d *Drive) keepContents() error {
+	mode := d.st.Options.Contents
 	if d.kept() != nil {
 		return nil
 	}
-	if d.file == nil {
-		d.keep(newMemoryStore(memoryContentsMax))
-		return nil
+	if f := d.media; f != nil && d.openQueues() > 0 {
+		return fmt.Errorf("%s: keep contents: it has open I/O queues, which keep none", d.name)
 	}
-	store, err := createFileStore(d.file.path+contentsSuffix, d.st.Options.Serial)
-	if err != nil {
-		return fmt.Errorf("%s: keep contents: %w", d.name, err)
+	switch {
+	case mode == ContentsNone:
+		return &nvmeioctl.UnsupportedError{Feature: "keeping the contents of " + d.name, Needs: "a drive that was not made with --contents none"}
+	case d.file != nil:
+		store, err := createFileContents(d.file.path+contentsSuffix, d.st.Options.Serial, mode == ContentsBlocks, d.strideOf)
+		if err != nil {
+			return fmt.Errorf("%s: keep contents: %w", d.name, err)
+		}
+		d.keep(store)
+	case mode == ContentsBlocks:
+		d.keep(newBlocksMemory(memoryContentsMax, d.strideOf))
+	default:
+		d.keep(newMemoryStore(memoryContentsMax, memoryPageBytes))
 	}
-	d.keep(store)
 	return nil
+}
+
+// openQueues counts the I/O queues of the drive's media.
+func (d *Drive) openQueues() int {
+	if f := d.flash(); f != nil {
+		return f.queues
+	}
+	return 0
+}
+
+// strideOf is how many bytes a block of a namespace takes in the contents, 0 if
+// there is no such namespace.
+func (d *Drive) strideOf(nsid uint32) uint64 {
+	ns := d.st.find(nsid)
+	if ns == nil {
+		return 0
+	}
+	return d.st.stride(ns)
 }
 
 // findContents takes up the contents that a drive in a file has, if it has any.
@@ -53,9 +124,12 @@ func (d *Drive) KeepContents() error {
 func (d *Drive) findContents() error {
 	path := d.file.path + contentsSuffix
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if d.st.Options.Contents >= ContentsSparse {
+			return d.keepContents()
+		}
 		return nil
 	}
-	store, err := openFileStore(path, d.st.Options.Serial)
+	store, err := openFileContents(path, d.st.Options.Serial, d.strideOf)
 	if err != nil {
 		return err
 	}
@@ -106,21 +180,6 @@ func (d *Drive) flash() *flashMedia {
 	}
 	f, _ := m.(*flashMedia)
 	return f
-}
-
-// refuseQueue says why a drive with contents has no I/O queues.
-func (d *Drive) refuseQueue() error {
-	if d.kept() == nil {
-		return nil
-	}
-	e := &nvmeioctl.UnsupportedError{
-		Feature: "I/O queue of " + d.name, Needs: "a drive that keeps no contents",
-		Have: "this one does; connect to it over NVMe/TCP",
-	}
-	if d.file != nil {
-		e.Have = "this one does; connect to it over NVMe/TCP, or remove " + d.file.path + contentsSuffix + " to give its contents up"
-	}
-	return e
 }
 
 func (k *keptMedia) destroy(nsid uint32) {
@@ -203,9 +262,14 @@ func (r *request) moveContents(ns *namespace, lba uint64, data []byte) nvmespec.
 	if r.cmd.Opcode == nvmespec.IOOpRead {
 		return r.storeStatus(k.read(ns.NSID, data, offset), nvmespec.StatusUnrecoveredRead)
 	}
-	enabled := r.state().Controllers[r.c].feature(r.profile(), uint8(nvmespec.FeatureWriteCache))&1 != 0
-	through := !enabled || r.cmd.CDW12&forceUnitAccess != 0
+	through := !r.d.cacheEnabled(r.c) || r.cmd.CDW12&forceUnitAccess != 0
 	return r.storeStatus(k.write(ns.NSID, data, offset, through), nvmespec.StatusWriteFault)
+}
+
+// cacheEnabled says whether a controller lets writes wait in a volatile cache.
+func (d *Drive) cacheEnabled(controller int) bool {
+	c := &d.st.Controllers[controller]
+	return c.feature(&d.st.Profile, uint8(nvmespec.FeatureWriteCache))&1 != 0
 }
 
 // zeroContents makes blocks read as zeros, as deallocated ones do.

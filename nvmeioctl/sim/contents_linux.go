@@ -29,37 +29,108 @@ type fileStore struct {
 	dirty map[pageKey]bool
 }
 
-// createFileStore makes the folder, or opens it if it is there.
-func createFileStore(dir, serial string) (*fileStore, error) {
+// recordsFolder and kindsFile are in the folder of contents in blocks mode.
+const (
+	recordsFolder = "records"
+	kindsFile     = "kinds"
+	// blocksMark is the second line of the owner file then.
+	blocksMark = "blocks"
+)
+
+// createFileContents makes the folder, or opens it if it is there.
+func createFileContents(dir, serial string, blocks bool, stride func(uint32) uint64) (blockStore, error) {
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		return openFileStore(dir, serial)
+		return openFileContents(dir, serial, stride)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, contentsOwner), []byte(serial+"\n"), 0o600); err != nil {
+	owner := serial + "\n"
+	if blocks {
+		owner += blocksMark + "\n"
+		if err := os.Mkdir(filepath.Join(dir, recordsFolder), 0o700); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, contentsOwner), []byte(owner), 0o600); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(dir))); err != nil {
 		return nil, err
 	}
-	return newFileStore(dir), nil
+	return openFileContents(dir, serial, stride)
 }
 
-// openFileStore opens the folder of the drive with a serial number.
-func openFileStore(dir, serial string) (*fileStore, error) {
-	owner, err := os.ReadFile(filepath.Join(dir, contentsOwner))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+// openFileContents opens the folder of the drive with a serial number.
+func openFileContents(dir, serial string, stride func(uint32) uint64) (blockStore, error) {
+	text, err := os.ReadFile(filepath.Join(dir, contentsOwner))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &StateError{Path: dir, Kind: NotAState, Detail: "it is in the place of a drive's contents"}
-	case err != nil:
-		return nil, err
-	case strings.TrimSpace(string(owner)) != serial:
-		return nil, &StateError{Path: dir, Kind: DamagedState, Detail: fmt.Sprintf("it has the contents of drive %q, not of %q", strings.TrimSpace(string(owner)), serial)}
 	}
-	return newFileStore(dir), nil
+	if err != nil {
+		return nil, err
+	}
+	owner, mark, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	switch {
+	case owner != serial:
+		return nil, &StateError{Path: dir, Kind: DamagedState, Detail: fmt.Sprintf("it has the contents of drive %q, not of %q", owner, serial)}
+	case mark == "":
+		return newFileStore(dir), nil
+	case mark != blocksMark:
+		return nil, &StateError{Path: dir, Kind: NewerState, Detail: fmt.Sprintf("contents kept as %q", mark)}
+	}
+	log, kinds, err := openKindFile(filepath.Join(dir, kindsFile))
+	if err != nil {
+		return nil, err
+	}
+	s := newBlocksStore(newFileStore(filepath.Join(dir, recordsFolder)), newFileStore(dir), log, stride)
+	if err := s.loadKinds(kinds); err != nil {
+		return nil, errors.Join(&StateError{Path: dir, Kind: DamagedState, Detail: err.Error()}, log.close())
+	}
+	return s, nil
 }
+
+// kindFile is the table of kinds in a file.
+type kindFile struct {
+	f     *os.File
+	end   int64
+	dirty bool
+}
+
+// openKindFile opens the table, or makes an empty one, and reads it.
+func openKindFile(path string) (*kindFile, []byte, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, (kindsMax+1)*kindBytes))
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	b = b[:len(b)/kindBytes*kindBytes]
+	return &kindFile{f: f, end: int64(len(b))}, b, nil
+}
+
+func (k *kindFile) append(b []byte) error {
+	n, err := k.f.WriteAt(b, k.end)
+	if err != nil {
+		return err
+	}
+	k.end += int64(n)
+	k.dirty = true
+	return nil
+}
+
+func (k *kindFile) sync() error {
+	if !k.dirty {
+		return nil
+	}
+	k.dirty = false
+	return k.f.Sync()
+}
+
+func (k *kindFile) close() error { return k.f.Close() }
 
 func newFileStore(dir string) *fileStore {
 	return &fileStore{dir: dir, files: map[pageKey]*os.File{}, dirty: map[pageKey]bool{}}

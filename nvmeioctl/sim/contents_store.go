@@ -33,12 +33,13 @@ type pageKey struct {
 
 // memoryStore keeps contents in memory.
 type memoryStore struct {
-	pages map[pageKey][]byte
-	max   int // of pages
+	pages     map[pageKey][]byte
+	pageBytes uint64
+	max       int // of pages
 }
 
-func newMemoryStore(maxBytes int) *memoryStore {
-	return &memoryStore{pages: map[pageKey][]byte{}, max: maxBytes / memoryPageBytes}
+func newMemoryStore(maxBytes int, pageBytes uint64) *memoryStore {
+	return &memoryStore{pages: map[pageKey][]byte{}, pageBytes: pageBytes, max: maxBytes / int(pageBytes)}
 }
 
 // errContentsFull: the memory for contents is used up.
@@ -59,7 +60,7 @@ func eachPage(pageBytes, offset, length uint64, f func(page, from, to, at uint64
 }
 
 func (m *memoryStore) read(nsid uint32, b []byte, offset uint64) error {
-	return eachPage(memoryPageBytes, offset, uint64(len(b)), func(page, from, to, at uint64) error {
+	return eachPage(m.pageBytes, offset, uint64(len(b)), func(page, from, to, at uint64) error {
 		part := b[at : at+to-from]
 		if p := m.pages[pageKey{nsid, page}]; p != nil {
 			copy(part, p[from:to])
@@ -71,14 +72,14 @@ func (m *memoryStore) read(nsid uint32, b []byte, offset uint64) error {
 }
 
 func (m *memoryStore) write(nsid uint32, b []byte, offset uint64) error {
-	return eachPage(memoryPageBytes, offset, uint64(len(b)), func(page, from, to, at uint64) error {
+	return eachPage(m.pageBytes, offset, uint64(len(b)), func(page, from, to, at uint64) error {
 		key := pageKey{nsid, page}
 		p := m.pages[key]
 		if p == nil {
 			if len(m.pages) >= m.max {
 				return errContentsFull
 			}
-			p = make([]byte, memoryPageBytes)
+			p = make([]byte, m.pageBytes)
 			m.pages[key] = p
 		}
 		copy(p[from:to], b[at:])
@@ -87,11 +88,11 @@ func (m *memoryStore) write(nsid uint32, b []byte, offset uint64) error {
 }
 
 func (m *memoryStore) punch(nsid uint32, offset, length uint64) error {
-	first, last := offset/memoryPageBytes, (offset+length-1)/memoryPageBytes
+	first, last := offset/m.pageBytes, (offset+length-1)/m.pageBytes
 	zero := func(key pageKey) {
-		start := key.page * memoryPageBytes
-		from, to := max(offset, start)-start, min(offset+length, start+memoryPageBytes)-start
-		if from == 0 && to == memoryPageBytes {
+		start := key.page * m.pageBytes
+		from, to := max(offset, start)-start, min(offset+length, start+m.pageBytes)-start
+		if from == 0 && to == m.pageBytes {
 			delete(m.pages, key)
 		} else if p := m.pages[key]; p != nil {
 			clear(p[from:to])

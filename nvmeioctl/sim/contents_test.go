@@ -62,7 +62,7 @@ func (h dataHost) deallocate(nsid uint32, lba uint64, blocks uint32) {
 	}
 }
 
-func pattern(n int, seed byte) []byte {
+func dataOf(n int, seed byte) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(i*7) ^ byte(i>>8) ^ seed
@@ -112,14 +112,14 @@ func TestContents_surviveTheProcess(t *testing.T) {
 	border := uint64(chunkBytes / 512)
 	last := uint64(idema7680GB/512 - 4)
 	for i, lba := range []uint64{0, 5, border - 2, last} {
-		h.write(1, lba, pattern(4*512, byte(i)), 0)
+		h.write(1, lba, dataOf(4*512, byte(i)), 0)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, h = openKeptDrive(t, path)
 	for i, lba := range []uint64{0, 5, border - 2, last} {
-		if got := h.read(1, lba, 4); !bytes.Equal(got, pattern(4*512, byte(i))) {
+		if got := h.read(1, lba, 4); !bytes.Equal(got, dataOf(4*512, byte(i))) {
 			t.Errorf("block %d has other data after the process ended", lba)
 		}
 	}
@@ -137,7 +137,7 @@ func TestContents_surviveTheProcess(t *testing.T) {
 	if err := raw.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.read(1, 5, 1); got[0] != 0xAB || !bytes.Equal(got[1:], pattern(4*512, 1)[1:512]) {
+	if got := h.read(1, 5, 1); got[0] != 0xAB || !bytes.Equal(got[1:], dataOf(4*512, 1)[1:512]) {
 		t.Error("an edit of the raw sector is not what is read")
 	}
 }
@@ -149,8 +149,8 @@ func TestContents_endWithTheirNamespace(t *testing.T) {
 	path, d, h := createKeptDrive(t, "pblaze7-7940-7.68tb")
 	zero := make([]byte, 8*512)
 	put := func() {
-		h.write(1, 0, pattern(8*512, 1), 0)
-		h.write(1, uint64(chunkBytes/512), pattern(8*512, 2), 0)
+		h.write(1, 0, dataOf(8*512, 1), 0)
+		h.write(1, uint64(chunkBytes/512), dataOf(8*512, 2), 0)
 	}
 	gone := func(what string) {
 		t.Helper()
@@ -196,7 +196,7 @@ func TestContents_endWithTheirNamespace(t *testing.T) {
 // not flushed, and nothing else.
 func TestContents_writeCache(t *testing.T) {
 	zero := make([]byte, 8*512)
-	data := pattern(8*512, 3)
+	data := dataOf(8*512, 3)
 	for _, c := range []struct {
 		name, profile string
 		cdw12         uint32
@@ -239,11 +239,11 @@ func TestContents_writeCacheDisabled(t *testing.T) {
 	if s := h.raw(nvmeioctl.Command{Opcode: nvmespec.AdminSetFeatures, CDW10: uint32(nvmespec.FeatureWriteCache)}).Status; s != 0 {
 		t.Fatal(s)
 	}
-	h.write(1, 0, pattern(512, 9), 0)
+	h.write(1, 0, dataOf(512, 9), 0)
 	if err := d.PowerCycle(false); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(h.read(1, 0, 1), pattern(512, 9)) {
+	if !bytes.Equal(h.read(1, 0, 1), dataOf(512, 9)) {
 		t.Error("a write was lost though the cache was disabled")
 	}
 }
@@ -268,7 +268,7 @@ func TestContents_model(t *testing.T) {
 					part := now[lba*512:][:n*512]
 					switch rapid.IntRange(0, 6).Draw(rt, "op") {
 					case 0, 1:
-						data := pattern(n*512, byte(rapid.IntRange(1, 255).Draw(rt, "seed")))
+						data := dataOf(n*512, byte(rapid.IntRange(1, 255).Draw(rt, "seed")))
 						h.write(1, uint64(lba), data, 0)
 						copy(part, data)
 					case 2:
@@ -313,7 +313,7 @@ func TestContents_extendedMetadata(t *testing.T) {
 		t.Fatal(s)
 	}
 	h.block = 520
-	a, b := pattern(2*520, 1), pattern(520, 2)
+	a, b := dataOf(2*520, 1), dataOf(520, 2)
 	h.write(1, 10, a, 0)
 	h.write(1, 12, b, 0)
 	if got := h.read(1, 10, 3); !bytes.Equal(got, append(bytes.Clone(a), b...)) {
@@ -322,7 +322,7 @@ func TestContents_extendedMetadata(t *testing.T) {
 }
 
 func TestContents_memoryIsBounded(t *testing.T) {
-	m := newMemoryStore(2 * memoryPageBytes)
+	m := newMemoryStore(2*memoryPageBytes, memoryPageBytes)
 	if err := m.write(1, make([]byte, 2*memoryPageBytes), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -341,18 +341,11 @@ func TestContents_memoryIsBounded(t *testing.T) {
 // as the drive's medium failing, not as success.
 func TestContents_failingStoreIsAMediumError(t *testing.T) {
 	d, h := newKeptDrive(t, "client-1tb", nil)
-	d.kept().store = newMemoryStore(0)
+	d.kept().store = newMemoryStore(0, memoryPageBytes)
 	d.kept().cache.store = d.kept().store
-	h.write(1, 0, pattern(4096, 1), 0)
+	h.write(1, 0, dataOf(4096, 1), 0)
 	if s := h.raw(nvmeioctl.Command{IO: true, Opcode: nvmespec.IOOpFlush, NSID: 1}).Status; s.Code() != 0x280 {
 		t.Errorf("flush to a full store: %v", s)
-	}
-}
-
-func TestContents_queuesAreRefused(t *testing.T) {
-	d, _ := newKeptDrive(t, "client-1tb", nil)
-	if _, err := d.Queue(1, 1, 1); !errors.Is(err, nvmeioctl.ErrNotSupported) {
-		t.Errorf("queue of a drive with contents: %v", err)
 	}
 }
 

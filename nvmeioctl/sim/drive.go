@@ -39,6 +39,8 @@ type Options struct {
 	ReservedBytes uint64 `json:"reserved_bytes"`
 	// FirmwareReset is what it takes to activate a firmware image.
 	FirmwareReset FirmwareReset `json:"firmware_reset"`
+	// Contents is how the drive keeps what is written to it.
+	Contents ContentsMode `json:"contents,omitempty"`
 }
 
 // FirmwareReset is the kind of reset that activates a committed firmware image.
@@ -92,6 +94,11 @@ func New(p Profile, o Options) (*Drive, error) {
 	}
 	for i := range st.Namespaces {
 		d.media.namespaceCreated(st.Namespaces[i].NSID, st.Namespaces[i].sizeBytes(&st.Profile))
+	}
+	if st.Options.Contents >= ContentsSparse {
+		if err := d.keepContents(); err != nil {
+			return nil, err
+		}
 	}
 	return d, nil
 }
@@ -358,7 +365,7 @@ func (st *state) resetController(index int, now nvmeioctl.Instant, kind Firmware
 	if kind >= st.Options.FirmwareReset {
 		st.Firmware.activateNext()
 	}
-	st.Firmware.Parts = nil
+	st.Firmware.Parts, st.Firmware.BusyUntilNS = nil, 0
 }
 
 // settle brings the state up to the clock: self-tests end, and the percentage

@@ -24,8 +24,9 @@ const (
 // which all open queues of the drive share; it starts anew when a queue is
 // opened while no other is, so a drive is idle at the start of a phase. Nothing waits and the drive's clock does not move:
 // results carry the time at which a drive would have been done, and Reap(until)
-// gives those that are done by until. Contents are not kept: reads leave zeros
-// in a buffer if there is one.
+// gives those that are done by until. Where the drive keeps no contents, reads
+// leave zeros in a buffer if there is one; where it does, every request needs a
+// buffer, and there is no time lapse.
 //
 // Under a time lapse K, offsets address the first 1/K of the namespace, all of
 // which stands for all of the namespace: an operation counts K times in every
@@ -43,11 +44,11 @@ func (d *Drive) Queue(nsid uint32, depth int, lapse uint32) (nvmeioctl.IOQueue, 
 	if err := d.gone(); err != nil {
 		return nil, err
 	}
-	if err := d.refuseQueue(); err != nil {
+	if err := d.refuseLapse(lapse); err != nil {
 		return nil, err
 	}
-	m, ok := d.media.(*flashMedia)
-	if !ok {
+	m := d.flash()
+	if m == nil {
 		return nil, &nvmeioctl.UnsupportedError{Feature: "I/O queue of " + d.name, Needs: "a flash model"}
 	}
 	ns, status := d.ioNamespaceLocked(0, nsid)
@@ -62,17 +63,24 @@ func (d *Drive) Queue(nsid uint32, depth int, lapse uint32) (nvmeioctl.IOQueue, 
 			Needs:   fmt.Sprintf("a lapse of %d at most, which leaves %d mapping units of its %d bytes", most, MinLapseUnits, ns.SizeBytes),
 		}
 	}
-	if m.queues == 0 {
-		m.server.Reset()
-		m.busyUntil = 0
-	}
-	m.queues++
 	size := 1 << bits.Len(uint(depth-1))
 	q := &queue{drive: d, media: m, nsid: nsid, depth: depth, lapse: uint64(lapse)}
 	for i := range q.lanes {
 		q.lanes[i].slots = make([]completion, size)
 	}
-	return q, nil
+	var opened nvmeioctl.IOQueue = q
+	if d.kept() != nil {
+		var err error
+		if opened, err = d.newContentsQueue(q); err != nil {
+			return nil, err
+		}
+	}
+	if m.queues == 0 {
+		m.server.Reset()
+		m.busyUntil = 0
+	}
+	m.queues++
+	return opened, nil
 }
 
 // The lanes of a queue: completions of one lane are in order of time as they

@@ -141,6 +141,8 @@ func completeOptions(p Profile, o Options) (Options, error) {
 		return o, fmt.Errorf("start: the year %d is not 1970 to 9999", o.Start.Year())
 	case o.ReservedBytes >= p.CapacityBytes:
 		return o, fmt.Errorf("reserved: %d bytes is all of the capacity", o.ReservedBytes)
+	case o.Contents > ContentsBlocks:
+		return o, fmt.Errorf("contents: %d is no mode", o.Contents)
 	case o.FirmwareReset > ResetByPowerCycle:
 		return o, fmt.Errorf("firmware reset: %d is no kind of reset", o.FirmwareReset)
 	}

@@ -319,11 +319,12 @@ func (k *keptMedia) write(nsid uint32, b []byte, offset uint64, through bool) er
 	if k.cache == nil {
 		return k.store.write(nsid, b, offset)
 	}
-	if err := k.cache.write(nsid, b, offset); err != nil {
+	if !through {
+		return k.cache.write(nsid, b, offset)
+	}
+	if err := k.store.write(nsid, b, offset); err != nil {
 		return err
 	}
-	if through {
-		return k.cache.destageRange(nsid, offset, uint64(len(b)))
-	}
+	k.cache.update(nsid, b, offset)
 	return nil
 }

@@ -166,6 +166,11 @@ func (c *writeCache) overlay(nsid uint32, b []byte, offset uint64) {
 	c.each(nsid, offset, uint64(len(b)), func(p []byte, at uint64) { copy(b[at:], p) })
 }
 
+// update puts what has been written to the store into what the cache has.
+func (c *writeCache) update(nsid uint32, b []byte, offset uint64) {
+	c.each(nsid, offset, uint64(len(b)), func(p []byte, at uint64) { copy(p, b[at:]) })
+}
+
 // zero clears a range of what the cache has.
 func (c *writeCache) zero(nsid uint32, offset, length uint64) {
 	c.each(nsid, offset, length, func(p []byte, _ uint64) { clear(p) })
@@ -219,13 +224,6 @@ func (c *writeCache) destage(nsid uint32) error {
 		}
 	}
 	return nil
-}
-
-// destageRange writes the pages of a range to the store.
-func (c *writeCache) destageRange(nsid uint32, offset, length uint64) error {
-	return eachPage(cachePageBytes, offset, length, func(page, _, _, _ uint64) error {
-		return c.destagePage(pageKey{nsid, page})
-	})
 }
 
 func (c *writeCache) destagePage(key pageKey) error {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -248,13 +249,33 @@ func TestContents_writeCacheDisabled(t *testing.T) {
 	}
 }
 
+// queueIO has a queue carry out one request.
+func queueIO(t interface{ Fatalf(string, ...any) }, q nvmeioctl.IOQueue, r nvmeioctl.IORequest) {
+	if n, err := q.Submit([]nvmeioctl.IORequest{r}); n != 1 || err != nil {
+		t.Fatalf("submit: %d, %v", n, err)
+	}
+	var got [1]nvmeioctl.IOResult
+	if n, err := q.Reap(got[:], nvmeioctl.Never); n != 1 || err != nil || got[0].Status != 0 {
+		t.Fatalf("reap: %d, %v, status %v", n, err, got[0].Status)
+	}
+}
+
 // TestContents_model compares a drive with a plain array under any sequence of
-// commands; with a cache, also over power cuts.
+// commands; with a cache, also over power cuts: exactly what was neither flushed
+// nor forced through is lost, to the block.
 func TestContents_model(t *testing.T) {
 	const blocks = 64
-	for _, name := range []string{"pblaze7-7940-7.68tb", "client-1tb"} {
+	for _, name := range []string{"pblaze7-7940-7.68tb", "client-1tb", "client-1tb/blocks"} {
 		t.Run(name, func(t *testing.T) {
-			d, h := newKeptDrive(t, name, func(p *Profile, _ *Options) { p.NVMCommands |= uint16(nvmespec.IOWriteZeroes) })
+			model, mode, _ := strings.Cut(name, "/")
+			d, h := newKeptDrive(t, model, func(p *Profile, o *Options) {
+				p.NVMCommands |= uint16(nvmespec.IOWriteZeroes)
+				o.Contents, _ = ParseContentsMode(mode)
+			})
+			q, err := d.Queue(1, 1, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
 			volatile := d.Profile().VolatileWriteCache
 			rapid.Check(t, func(rt *rapid.T) {
 				if s := h.raw(nvmeioctl.Command{Opcode: nvmespec.AdminFormatNVM, NSID: 1}).Status; s != 0 {
@@ -266,7 +287,7 @@ func TestContents_model(t *testing.T) {
 					lba := rapid.IntRange(0, blocks-1).Draw(rt, "lba")
 					n := rapid.IntRange(1, blocks-lba).Draw(rt, "blocks")
 					part := now[lba*512:][:n*512]
-					switch rapid.IntRange(0, 6).Draw(rt, "op") {
+					switch rapid.IntRange(0, 8).Draw(rt, "op") {
 					case 0, 1:
 						data := dataOf(n*512, byte(rapid.IntRange(1, 255).Draw(rt, "seed")))
 						h.write(1, uint64(lba), data, 0)
@@ -292,6 +313,24 @@ func TestContents_model(t *testing.T) {
 						if volatile {
 							copy(now, durable)
 						}
+					case 6, 7: // through the cache, by a command and by a queue
+						data := dataOf(n*512, byte(rapid.IntRange(1, 255).Draw(rt, "seed")))
+						if rapid.Bool().Draw(rt, "queue") {
+							queueIO(rt, q, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, FUA: true, OffsetBytes: int64(lba) * 512, LengthBytes: int32(n) * 512, Buf: data})
+						} else {
+							h.write(1, uint64(lba), data, forceUnitAccess)
+						}
+						copy(part, data)
+						copy(durable[lba*512:][:n*512], data)
+					case 8: // a queue's writes wait in the cache, its flush is all of it
+						if rapid.Bool().Draw(rt, "flush") {
+							queueIO(rt, q, nvmeioctl.IORequest{Op: nvmeioctl.OpFlush})
+							copy(durable, now)
+							break
+						}
+						data := dataOf(n*512, byte(rapid.IntRange(1, 255).Draw(rt, "seed")))
+						queueIO(rt, q, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, OffsetBytes: int64(lba) * 512, LengthBytes: int32(n) * 512, Buf: data})
+						copy(part, data)
 					}
 					if !bytes.Equal(h.read(1, uint64(lba), n), part) {
 						rt.Fatalf("blocks %d to %d differ", lba, lba+n-1)

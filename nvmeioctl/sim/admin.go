@@ -106,6 +106,7 @@ func (d *Drive) submit(ctx context.Context, c int, cmd *nvmeioctl.Command) (nvme
 	if err := d.gone(); err != nil {
 		return nvmeioctl.Completion{}, err
 	}
+	d.activating()
 	d.settle()
 	if max := d.st.Profile.MaxTransferBytes; max != 0 && uint64(len(cmd.Data)) > uint64(max) {
 		// The kernel does not pass such a command on.

@@ -79,9 +79,9 @@ func featureSpecs() []featureSpec {
 		{fid: uint8(nvmespec.FeatureInterruptCoalescing), saveable: true, mask: 0xFFFF},
 		{fid: uint8(nvmespec.FeatureInterruptVector), mask: 0x1FFFF},
 		{fid: uint8(nvmespec.FeatureWriteAtomicity), saveable: true, mask: 1},
-		{fid: featureEvents, saveable: true, mask: 0x1F | oaesNamespace,
+		{fid: featureEvents, saveable: true, mask: 0x1F | oaesNamespace | oaesFirmware,
 			// Chosen: hosts set it anyway, and whoever does not still hears.
-			standard: value(func(p *Profile) uint32 { return 0x1F | p.EventSupport&oaesNamespace })},
+			standard: value(func(p *Profile) uint32 { return 0x1F | p.EventSupport&(oaesNamespace|oaesFirmware) })},
 		{fid: uint8(nvmespec.FeatureAPST), needs: func(p *Profile) bool { return p.AutonomousTransitions }, saveable: true,
 			dataBytes: nvmespec.APSTSize, mask: 1, check: checkAPST},
 		{fid: featureTimestamp, needs: func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IOTimestamp) != 0 },

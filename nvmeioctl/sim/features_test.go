@@ -97,8 +97,8 @@ func TestFeatureStatuses(t *testing.T) {
 		{p7, nsid(setFeature(5, 100, true), 500), 0x400b, 0},
 		{p7, nsid(getFeature(5, 0), 0xFFFFFFFF), 0x400b, 0},
 		{p7, nsid(getFeature(5, 0), 1), 0, 0},
-		{p7, getFeature(0x0B, 0), 0, 0x11F},
-		{p7, setFeature(0x0B, 1<<9, false), 0x4002, 0},
+		{p7, getFeature(0x0B, 0), 0, 0x31F},
+		{p7, setFeature(0x0B, 1<<10, false), 0x4002, 0},
 		{p7, getFeature(0x0C, 0), 0x4002, 0}, // no autonomous transitions
 		{client, data(getFeature(0x0C, 0), 256), 0, 0},
 		{client, getFeature(0x0C, 0), 0x4004, 0},

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"time"
 
+	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/nvmespec"
 )
 
@@ -25,6 +27,12 @@ type firmware struct {
 	// Parts are what has been downloaded, ascending by offset, none touching
 	// another.
 	Parts []firmwarePart `json:"parts"`
+	// Defective are slots, from 1, ascending, whose image does not start: a reset
+	// that should activate it leaves what ran before.
+	Defective []uint8 `json:"defective,omitempty"`
+	// BusyUntilNS is the end, on the drive's clock, of an activation without
+	// reset: until then the controllers answer nothing.
+	BusyUntilNS int64 `json:"busy_until_ns,omitempty"`
 }
 
 type firmwarePart struct {
@@ -34,6 +42,14 @@ type firmwarePart struct {
 
 // imageBytesMax bounds what may be downloaded.
 const imageBytesMax = 16 << 20
+
+// The event that tells of an activation without reset (NVMe Base 2.x,
+// "Asynchronous Event Information - Notice"), and its bit in OAES and in the
+// configuration of events.
+const (
+	infoFirmwareActivating = 1
+	oaesFirmware           = 1 << 9
+)
 
 func factoryFirmware(p *Profile) firmware {
 	f := firmware{Slots: make([]string, p.FirmwareSlots), Active: 1, Running: p.Firmware}
@@ -45,6 +61,7 @@ func (f *firmware) clone() firmware {
 	c := *f
 	c.Slots = slices.Clone(f.Slots)
 	c.Parts = slices.Clone(f.Parts) // their data is never changed in place
+	c.Defective = slices.Clone(f.Defective)
 	return c
 }
 
@@ -55,10 +72,31 @@ func (f *firmware) activateNext() {
 	}
 }
 
-// activate makes a slot run.
+// activate makes a slot run, unless its image does not start.
 func (f *firmware) activate(slot uint8) {
-	f.Active, f.Next = slot, 0
-	f.Running = f.Slots[slot-1]
+	f.Next = 0
+	if slices.Contains(f.Defective, slot) {
+		return
+	}
+	f.Active, f.Running = slot, f.Slots[slot-1]
+}
+
+// put stores an image in a slot.
+func (f *firmware) put(slot uint8, image storedImage) {
+	f.Slots[slot-1], f.Parts = image.revision, nil
+	i, had := slices.BinarySearch(f.Defective, slot)
+	switch {
+	case image.defective && !had:
+		f.Defective = slices.Insert(f.Defective, i, slot)
+	case !image.defective && had:
+		f.Defective = slices.Delete(f.Defective, i, i+1)
+	}
+}
+
+// storedImage is what an image brings into a slot.
+type storedImage struct {
+	revision  string
+	defective bool
 }
 
 func (f *firmware) validate(p *Profile) error {
@@ -71,6 +109,11 @@ func (f *firmware) validate(p *Profile) error {
 	for _, s := range append([]string{f.Running}, f.Slots...) {
 		if len(s) > 8 || !printable(s) {
 			return errors.New("a firmware revision is not 8 printable characters")
+		}
+	}
+	for i, slot := range f.Defective {
+		if slot < 1 || int(slot) > len(f.Slots) || i > 0 && slot <= f.Defective[i-1] {
+			return errors.New("defective firmware slots out of order")
 		}
 	}
 	end := uint64(0)
@@ -114,7 +157,7 @@ func (p firmwarePart) end() uint32 { return p.Offset + uint32(len(p.Data)) }
 //
 //	0  8   magic
 //	8  2   PCI vendor of the drives it is for
-//	10 2   zero
+//	10 2   flags: bit 0, the image is accepted and does not start
 //	12 4   length of the whole image
 //	16 8   revision, padded with spaces
 //	24     payload
@@ -122,12 +165,24 @@ func (p firmwarePart) end() uint32 { return p.Offset + uint32(len(p.Data)) }
 const (
 	imageMagic     = "NVOPSIMF"
 	imageHeadBytes = 24
+	imageDefective = 1 << 0
 )
 
 // FirmwareImage makes an image that drives of the profile accept. revision
 // is 1 to 8 printable characters; sizeBytes is the length of the image, at
 // least 28, a multiple of 4.
 func FirmwareImage(p Profile, revision string, sizeBytes int) ([]byte, error) {
+	return firmwareImage(p, revision, sizeBytes, 0)
+}
+
+// DefectiveFirmwareImage makes an image that drives of the profile accept, store
+// and stage, and that does not start: after the reset that should activate it the
+// old revision runs, as has been seen of real drives (cases FW-07).
+func DefectiveFirmwareImage(p Profile, revision string, sizeBytes int) ([]byte, error) {
+	return firmwareImage(p, revision, sizeBytes, imageDefective)
+}
+
+func firmwareImage(p Profile, revision string, sizeBytes int, flags uint16) ([]byte, error) {
 	if len(revision) < 1 || len(revision) > 8 || !printable(revision) {
 		return nil, fmt.Errorf("firmware revision %q is not 1 to 8 printable characters", revision)
 	}
@@ -137,7 +192,7 @@ func FirmwareImage(p Profile, revision string, sizeBytes int) ([]byte, error) {
 	b := make([]byte, 0, sizeBytes)
 	b = append(b, imageMagic...)
 	b = binary.LittleEndian.AppendUint16(b, p.VendorID)
-	b = binary.LittleEndian.AppendUint16(b, 0)
+	b = binary.LittleEndian.AppendUint16(b, flags)
 	b = binary.LittleEndian.AppendUint32(b, uint32(sizeBytes))
 	b = append(b, fmt.Sprintf("%-8s", revision)...)
 	for i := len(b); i < sizeBytes-4; i++ {
@@ -146,25 +201,25 @@ func FirmwareImage(p Profile, revision string, sizeBytes int) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b)), nil
 }
 
-// imageRevision checks an image and gives its revision.
-func imageRevision(p *Profile, b []byte) (string, bool) {
+// openImage checks an image and says what it brings.
+func openImage(p *Profile, b []byte) (storedImage, bool) {
 	if len(b) < imageHeadBytes+4 || string(b[:8]) != imageMagic || binary.LittleEndian.Uint16(b[8:]) != p.VendorID {
-		return "", false
+		return storedImage{}, false
 	}
-	size := binary.LittleEndian.Uint32(b[12:])
-	if size < imageHeadBytes+4 || uint64(size) > uint64(len(b)) {
-		return "", false
+	flags, size := binary.LittleEndian.Uint16(b[10:]), binary.LittleEndian.Uint32(b[12:])
+	if size < imageHeadBytes+4 || uint64(size) > uint64(len(b)) || flags&^imageDefective != 0 {
+		return storedImage{}, false
 	}
 	// Only padding to the download granularity may follow the image.
 	if len(bytes.Trim(b[size:], "\x00\xff")) != 0 {
-		return "", false
+		return storedImage{}, false
 	}
 	body := b[:size-4]
 	if crc32.ChecksumIEEE(body) != binary.LittleEndian.Uint32(b[size-4:]) {
-		return "", false
+		return storedImage{}, false
 	}
 	revision := string(bytes.TrimRight(b[16:24], " "))
-	return revision, revision != "" && printable(revision)
+	return storedImage{revision, flags&imageDefective != 0}, revision != "" && printable(revision)
 }
 
 // downloadFirmware carries out Firmware Image Download.
@@ -209,10 +264,10 @@ func commitFirmware(r *request) (uint32, nvmespec.Status) {
 	if !ok {
 		return r.fail(nvmespec.StatusInvalidFirmwareSlot, paramCDW10)
 	}
-	revision := st.Firmware.Slots[slot-1]
+	image := storedImage{revision: st.Firmware.Slots[slot-1]}
 	if store {
 		if len(st.Firmware.Parts) == 1 && st.Firmware.Parts[0].Offset == 0 {
-			revision, ok = imageRevision(p, st.Firmware.Parts[0].Data)
+			image, ok = openImage(p, st.Firmware.Parts[0].Data)
 		} else {
 			ok = false
 		}
@@ -221,15 +276,29 @@ func commitFirmware(r *request) (uint32, nvmespec.Status) {
 			return r.fail(nvmespec.StatusInvalidFirmwareImage, paramNone)
 		}
 	}
-	if revision == "" {
+	if image.revision == "" {
 		return r.fail(nvmespec.StatusInvalidFirmwareSlot, paramCDW10)
 	}
-	if action == 3 && !r.spend(p.MaxActivation) {
+	if store && !r.spend(commitTakes) {
 		return 0, nvmespec.StatusInternal
 	}
 	return r.d.commit(func(st *state) (uint32, nvmespec.Status) {
-		return st.commitSlot(slot, action, revision, store)
+		if store {
+			st.Firmware.put(slot, image)
+		}
+		return st.commitSlot(slot, action, int64(r.d.clock.Now()))
 	})
+}
+
+// commitTakes is how long storing an image takes: chosen.
+const commitTakes = 2 * time.Second
+
+// activating lets the time pass in which an activation without reset stops the
+// controllers: a command that comes meanwhile waits. The lock is held.
+func (d *Drive) activating() {
+	if until := d.st.Firmware.BusyUntilNS; until > int64(d.clock.Now()) {
+		d.clock.AdvanceTo(nvmeioctl.Instant(until))
+	}
 }
 
 // dropImage forgets an image that was refused, as the specification demands.
@@ -258,19 +327,16 @@ func (f *firmware) chooseSlot(p *Profile, slot uint8, store bool) (uint8, bool) 
 	return slot, true
 }
 
-// commitSlot stores and activates as the action says: 0 store, 1 store and
-// activate at reset, 2 activate at reset, 3 activate at once.
-func (st *state) commitSlot(slot, action uint8, revision string, store bool) (uint32, nvmespec.Status) {
+// commitSlot activates as the action says: 0 not, 1 and 2 at reset, 3 at once.
+func (st *state) commitSlot(slot, action uint8, nowNS int64) (uint32, nvmespec.Status) {
 	f := &st.Firmware
-	if store {
-		f.Slots[slot-1] = revision
-		f.Parts = nil
-	}
 	switch {
 	case action == 0:
 		return 0, nvmespec.StatusSuccess
 	case action == 3 && st.Profile.ActivatesWithoutReset && st.Options.FirmwareReset == ResetByController:
 		f.activate(slot)
+		f.BusyUntilNS = nowNS + int64(st.Profile.MaxActivation)
+		st.firmwareActivating()
 		return 0, nvmespec.StatusSuccess
 	}
 	f.Next = slot
@@ -283,4 +349,13 @@ func (st *state) commitSlot(slot, action uint8, revision string, store bool) (ui
 		return 0, nvmespec.StatusNeedsControllerReset
 	}
 	return 0, nvmespec.StatusSuccess
+}
+
+// firmwareActivating tells the controllers whose hosts asked for it.
+func (st *state) firmwareActivating() {
+	for i := range st.Controllers {
+		if c := &st.Controllers[i]; c.feature(&st.Profile, featureEvents)&oaesFirmware != 0 {
+			c.post(event{Type: eventNotice, Info: infoFirmwareActivating, LogPage: uint8(nvmespec.LogIDFirmware)})
+		}
+	}
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"path/filepath"
 	"testing"
 
 	"nvop/nvmeioctl"
@@ -161,6 +162,7 @@ func TestFirmwareRefused(t *testing.T) {
 		"shorter":        func(b []byte) []byte { binary.LittleEndian.PutUint32(b[12:], 8); return fix(b) },
 		"no revision":    func(b []byte) []byte { copy(b[16:24], "        "); return fix(b) },
 		"odd revision":   func(b []byte) []byte { b[16] = 7; return fix(b) },
+		"odd flags":      func(b []byte) []byte { b[10] = 2; return fix(b) },
 		"something else": func(b []byte) []byte { return make([]byte, 8192) },
 	} {
 		h.load(spoil(append([]byte(nil), good...)), 4096)
@@ -179,6 +181,97 @@ func TestFirmwareRefused(t *testing.T) {
 	if _, err := FirmwareImage(p, "TOOLONGREV", 4096); err == nil {
 		t.Error("a revision of 10 characters was taken")
 	}
+}
+
+// TestFirmwareDefective: FW-07. An image that is stored and staged and does not
+// start leaves what ran before, and the slot can be loaded again.
+func TestFirmwareDefective(t *testing.T) {
+	p := profile(t, "pblaze7-7940-7.68tb")
+	d := newTestDrive(t, p.Name, nil)
+	h := host{t, d}
+	bad, err := DefectiveFirmwareImage(p, "BAD", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.load(bad, 4096)
+	h.want(commitCommand(2, 1), 0)
+	if s := h.slots(); s.Next != 2 || s.Revisions[1] != "BAD" {
+		t.Fatalf("not staged: %+v", s)
+	}
+	if err := d.PowerCycle(true); err != nil {
+		t.Fatal(err)
+	}
+	if s := h.slots(); s.Active != 1 || s.Next != 0 || s.Revisions[1] != "BAD" || h.controller().FirmwareRevision != p.Firmware {
+		t.Fatalf("after the reset: %+v, %s runs", s, h.controller().FirmwareRevision)
+	}
+	h.load(image(t, p, "GOOD", 4096), 4096)
+	h.want(commitCommand(2, 1), 0)
+	if err := d.ResetController(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.controller().FirmwareRevision; got != "GOOD" {
+		t.Fatalf("%s runs", got)
+	}
+}
+
+// TestFirmwareActivationWindow: FW-08. While an activation without reset goes on
+// no command is answered, and the hosts were told before.
+func TestFirmwareActivationWindow(t *testing.T) {
+	d := newTestDrive(t, "pblaze7-7940-7.68tb", nil)
+	h := host{t, d}
+	h.load(image(t, d.Profile(), "NEW", 4096), 4096)
+	h.want(commitCommand(2, 3), 0)
+	committed := d.clock.Now()
+	e, err := d.NextEvent(t.Context())
+	if err != nil || e != (nvmeioctl.Event{Type: 2, Info: 1, LogPage: 3}) {
+		t.Fatalf("event %+v, %v", e, err)
+	}
+	if got := h.controller().FirmwareRevision; got != "NEW" {
+		t.Fatalf("%s runs", got)
+	}
+	if waited, want := d.clock.Now().Sub(committed), d.Profile().MaxActivation; waited != want {
+		t.Errorf("the first command waited %v, want %v", waited, want)
+	}
+}
+
+// TestFirmwareSurvives: what was downloaded, staged and found defective outlives
+// the process that has the drive open.
+func TestFirmwareSurvives(t *testing.T) {
+	p := profile(t, "pblaze7-7940-7.68tb")
+	path := filepath.Join(t.TempDir(), "drive")
+	if err := Create(path, p, Options{Scale: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	open := func() (*Drive, host) {
+		d, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d, host{t, d}
+	}
+	bad, err := DefectiveFirmwareImage(p, "BAD", 8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, h := open()
+	h.want(download(0, bad[:4096]), 0)
+	d.Close()
+	d, h = open()
+	h.want(download(0, bad[:4096]), 0x4114)
+	h.want(download(4096, bad[4096:]), 0)
+	h.want(commitCommand(2, 1), 0)
+	d.Close()
+	d, h = open()
+	if s := h.slots(); s.Next != 2 {
+		t.Fatalf("not staged: %+v", s)
+	}
+	if err := d.ResetController(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := h.slots(); s.Active != 1 || s.Next != 0 {
+		t.Fatalf("after the reset: %+v", s)
+	}
+	d.Close()
 }
 
 // fix makes the checksum of a spoiled image right again.

@@ -67,9 +67,9 @@ func pblaze7() Profile {
 		AdminCommands:    0x001e, // format, firmware, namespaces, self-test; published for the P6531
 		NVMCommands:      0x0054,
 		FormatAttributes: fnaCrypto,
-		LogAttributes:    0x3e, // the P6531's and the list of supported pages
-		EventSupport:     oaesNamespace,
-		MaxTransferBytes: 128 * 4096, // published for the P6531
+		LogAttributes:    0x3e,                         // the P6531's and the list of supported pages
+		EventSupport:     oaesNamespace | oaesFirmware, // the second chosen
+		MaxTransferBytes: 128 * 4096,                   // published for the P6531
 		ErrorLogEntries:  63,
 		WarningKelvin:    273 + 73, CriticalKelvin: 273 + 80,
 		PowerStates: wattStates(25, 18, 16, 14, 12), // five states, 25 W by default: published; the lower four chosen

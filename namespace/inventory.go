@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"nvop/namespace/firmware"
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/admin"
 	"nvop/nvmeioctl/nvmespec"
@@ -30,6 +31,10 @@ type Inventory struct {
 	Namespaces []Namespace `json:"namespaces"`
 	Health     *Health     `json:"health,omitempty"`
 	Firmware   *Firmware   `json:"firmware,omitempty"`
+	// FirmwareState is what planning an update needs; nil where it was not read.
+	FirmwareState *firmware.State `json:"firmware_state,omitempty"`
+	// Features are those that were asked for.
+	Features []FeatureReading `json:"features,omitempty"`
 	// Problems are what could not be read, and why. They do not stop the
 	// inventory; a plan that needs what is missing refuses.
 	Problems []Problem `json:"problems,omitempty"`
@@ -66,6 +71,29 @@ type Controller struct {
 	ExtendedFormats bool `json:"extended_lba_formats"`
 	// SanitizeInProgress is from the sanitize status log where there is one.
 	SanitizeInProgress bool `json:"sanitize_in_progress"`
+	// VendorID is the PCI vendor.
+	VendorID uint16 `json:"vendor_id"`
+	// SaveFeatures: ONCS bit 4, values of features can be kept over power cycles.
+	SaveFeatures bool `json:"save_features"`
+	// VolatileWriteCache, APST, HostThermalManagement, Timestamp: the drive has
+	// the feature (VWC, APSTA, HCTMA, ONCS bit 6).
+	VolatileWriteCache    bool `json:"volatile_write_cache"`
+	APST                  bool `json:"apst"`
+	HostThermalManagement bool `json:"host_thermal_management"`
+	Timestamp             bool `json:"timestamp"`
+	// ProtectionCapabilities is DPC of the common namespace: bits 2:0 types 1 to
+	// 3, bit 3 last bytes, bit 4 first bytes.
+	ProtectionCapabilities uint8 `json:"protection_capabilities"`
+	// PowerStates are the power states, by number.
+	PowerStates []PowerStateFact `json:"power_states,omitempty"`
+}
+
+// PowerStateFact is what planning looks at in a power state.
+type PowerStateFact struct {
+	// MaxMicrowatts is the state's limit; 0 means not reported.
+	MaxMicrowatts uint64 `json:"max_microwatts"`
+	// NonOperational states are a hint that a drive may ignore.
+	NonOperational bool `json:"non_operational,omitempty"`
 }
 
 // LBAFormat is one way to format a namespace. Index means nothing across
@@ -128,10 +156,15 @@ type Health struct {
 	// SparePercent and SpareThresholdPercent: 0 to 100.
 	SparePercent          uint8 `json:"spare_percent"`
 	SpareThresholdPercent uint8 `json:"spare_threshold_percent"`
+	// SpareReported is false where both are 0: emulated drives report that.
+	SpareReported bool `json:"spare_reported"`
 	// UsedPercent is percentage used, 0 to 255; it may exceed 100.
 	UsedPercent uint8 `json:"used_percent"`
 	// TemperatureCelsius is the composite temperature; nil when not reported.
 	TemperatureCelsius *int `json:"temperature_celsius,omitempty"`
+	// MediaErrors and UnsafeShutdowns are counters since manufacture.
+	MediaErrors     nvmespec.Uint128 `json:"media_errors"`
+	UnsafeShutdowns nvmespec.Uint128 `json:"unsafe_shutdowns"`
 }
 
 // Firmware is the firmware slot log.
@@ -155,12 +188,18 @@ type ReadOptions struct {
 	// Transport is what the caller found out: "pcie", "sim", "tcp".
 	Transport string
 	Clock     nvmeioctl.Clock
+	// Features are those to read; none by default.
+	Features FeatureNeed
 }
 
 // InventorySchema names the JSON form of an Inventory.
 const InventorySchema = "nvop.inventory/1"
 
-const problemNamespaceList = "namespace list"
+// What a Problem is about, where others look for it.
+const (
+	problemNamespaceList = "namespace list"
+	ProblemSMART         = "SMART log"
+)
 
 // ReadIdentity reads which controller this is.
 func ReadIdentity(ctx context.Context, dev nvmeioctl.Device) (nvmeioctl.Identity, error) {
@@ -188,6 +227,7 @@ func ReadInventory(ctx context.Context, dev nvmeioctl.Device, o ReadOptions) (In
 	inv.readHealth(ctx, dev)
 	inv.readFirmware(ctx, dev, c)
 	inv.readSanitize(ctx, dev, c)
+	inv.readFeatures(ctx, dev, o.Features)
 	return inv, ctx.Err()
 }
 
@@ -201,7 +241,7 @@ func controllerFacts(c nvmespec.Controller) (Controller, error) {
 	if !ok1 || !ok2 {
 		return Controller{}, fmt.Errorf("a capacity beyond 2^64 bytes (total %s, unallocated %s)", c.TotalCapacityBytes, c.UnallocatedCapacityBytes)
 	}
-	return Controller{
+	facts := Controller{
 		FirmwareRevision: c.FirmwareRevision, Version: c.Version.String(),
 		NamespaceManagement: c.HasNamespaceManagement(),
 		FormatNVM:           c.Admin&nvmespec.AdminFormat != 0,
@@ -214,7 +254,13 @@ func controllerFacts(c nvmespec.Controller) (Controller, error) {
 		MaxNSID:             c.NamespaceIDMax, MaxNamespaces: c.AllowedNamespacesMax,
 		TotalBytes: total, UnallocatedBytes: unallocated,
 		ExtendedFormats: c.Attributes&nvmespec.AttrExtendedLBAFormats != 0,
-	}, nil
+		VendorID:        c.VendorID, SaveFeatures: c.IO&nvmespec.IOSaveFeatures != 0, VolatileWriteCache: c.VolatileWriteCache, APST: c.APST,
+		HostThermalManagement: c.HostThermalManagement, Timestamp: c.IO&nvmespec.IOTimestamp != 0,
+	}
+	for _, s := range c.PowerStates {
+		facts.PowerStates = append(facts.PowerStates, PowerStateFact{MaxMicrowatts: uint64(s.MaxPower), NonOperational: s.NonOperational})
+	}
+	return facts, nil
 }
 
 func (inv *Inventory) readNamespaces(ctx context.Context, dev nvmeioctl.Device) {
@@ -240,6 +286,7 @@ func (inv *Inventory) readFormats(ctx context.Context, dev nvmeioctl.Device, c n
 		inv.problem("LBA formats", 0, err)
 		return
 	}
+	inv.Controller.ProtectionCapabilities = common.ProtectionCapabilities
 	for _, f := range common.Formats {
 		inv.Formats = append(inv.Formats, fromFormat(f))
 	}
@@ -264,12 +311,17 @@ func (inv *Inventory) readGranularity(ctx context.Context, dev nvmeioctl.Device,
 func (inv *Inventory) readHealth(ctx context.Context, dev nvmeioctl.Device) {
 	smart, err := admin.SMARTLog(ctx, dev, nvmespec.BroadcastNSID)
 	if err != nil {
-		inv.problem("SMART log", 0, err)
+		inv.problem(ProblemSMART, 0, err)
+		return
+	}
+	if allZero(smart) {
+		inv.problem(ProblemSMART, 0, errAllZero)
 		return
 	}
 	h := &Health{
 		CriticalWarning: uint8(smart.CriticalWarning), SparePercent: smart.SparePercent,
 		SpareThresholdPercent: smart.SpareThresholdPercent, UsedPercent: smart.UsedPercent,
+		SpareReported: smart.SpareReported(), MediaErrors: smart.MediaErrors, UnsafeShutdowns: smart.UnsafeShutdowns,
 	}
 	if t, ok := smart.Temperature.Get(); ok {
 		celsius := int(t)
@@ -278,12 +330,27 @@ func (inv *Inventory) readHealth(ctx context.Context, dev nvmeioctl.Device) {
 	inv.Health = h
 }
 
+// errAllZero: some drives answer so when asked to retain events (case LOG-01). No
+// drive has no temperature, no spare, and has never been switched on.
+var errAllZero = errors.New("every byte of it is zero, which no working drive reports")
+
+func allZero(s nvmespec.SMART) bool {
+	_, warm := s.Temperature.Get()
+	return !warm && s.CriticalWarning == 0 && !s.SpareReported() && s.UsedPercent == 0 &&
+		s.PowerOnHours == nvmespec.Uint128{} && s.PowerCycles == nvmespec.Uint128{} && s.DataUnitsWritten == nvmespec.Uint128{}
+}
+
 func (inv *Inventory) readFirmware(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) {
 	slots, err := admin.FirmwareLog(ctx, dev)
 	if err != nil {
 		inv.problem("firmware slots", 0, err)
+		state := firmware.FromIdentify(c, nil)
+		state.SlotsError = err.Error()
+		inv.FirmwareState = &state
 		return
 	}
+	state := firmware.FromIdentify(c, &slots)
+	inv.FirmwareState = &state
 	count := min(int(c.FirmwareSlotCount), len(slots.Revisions))
 	inv.Firmware = &Firmware{ActiveSlot: slots.Active, NextSlot: slots.Next, Revisions: slots.Revisions[:count]}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"nvop/namespace/firmware"
 	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/nvmespec"
@@ -34,6 +35,11 @@ type Plan struct {
 	// OverProvisioning is what the plan leaves, both definitions; nil where
 	// the drive reports no total capacity.
 	OverProvisioning *OverProvisioning `json:"over_provisioning,omitempty"`
+	// Pending is the reset that the drive waits for after the plan, for its new
+	// firmware to run; empty for none.
+	Pending firmware.ResetKind `json:"pending_reset,omitempty"`
+	// Reads are the features that the plan depends on.
+	Reads FeatureNeed `json:"reads,omitzero"`
 	// Inventory is what was planned from; drift is measured against it.
 	Inventory Inventory `json:"inventory"`
 }
@@ -167,6 +173,11 @@ type Options struct {
 	// StepDownMax is how many times a size that the drive refuses for lack of
 	// capacity may be made smaller; 0 means 64. Negative means never.
 	StepDownMax int
+	// AcceptUnknownCapacity lets a namespace grow on a drive that does not report
+	// its capacity: the old one is gone before the drive may refuse the size.
+	AcceptUnknownCapacity bool
+	// Images are the firmware images by path, as they were loaded.
+	Images map[string]firmware.Image
 }
 
 // FormatSelector chooses an LBA format by what it is.
@@ -186,6 +197,13 @@ type OPTarget struct {
 	Format *FormatSelector
 	// Shared is NMIC bit 0; nil keeps what is there.
 	Shared *bool
+	// Protection is DPS; nil keeps what is there as far as the format has room.
+	Protection *uint8
+	// Controllers are those it is attached to; nil keeps those there are, a
+	// detached namespace stays detached.
+	Controllers []uint16
+	// capacity is the size where it was resolved already.
+	capacity *Capacity
 	// Title is what the user asked for: "op set --size 6.4TB".
 	Title string
 }
@@ -220,6 +238,8 @@ type FormatTarget struct {
 	NSID uint32
 	// Format nil keeps the present one.
 	Format *FormatSelector
-	Erase  SecureErase
-	Title  string
+	// Protection is DPS; nil keeps what is there as far as the format has room.
+	Protection *uint8
+	Erase      SecureErase
+	Title      string
 }

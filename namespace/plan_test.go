@@ -300,14 +300,24 @@ func TestPlanOPSet_keepsWhatItCan(t *testing.T) {
 	inv = drive()
 	inv.Namespaces[0].Controllers = []uint16{}
 	p, err = namespace.PlanOPSet(inv, namespace.OPTarget{Size: sizeOf("max")}, namespace.Options{})
-	if err != nil || len(p.Steps) != 2 || p.Steps[0].Kind != namespace.KindAttach || !slices.Equal(p.After[0].Controllers, []uint16{0x21}) {
-		t.Errorf("attached nowhere: %v %+v", err, p.Steps)
+	if err != nil || len(p.Steps) != 0 {
+		t.Errorf("attached nowhere, and nothing else differs: %v %+v", err, p.Steps)
+	}
+	p, err = namespace.PlanOPSet(inv, namespace.OPTarget{Size: sizeOf("6.4TB")}, namespace.Options{})
+	if err != nil || len(p.Steps) != 3 || p.Steps[1].Kind != namespace.KindCreate || len(p.After[0].Controllers) != 0 {
+		t.Errorf("attached nowhere stays so: %v %+v", err, p.Steps)
 	}
 	// A drive that reports no capacity is not divided by: sizes are sent as asked.
 	inv = drive()
 	inv.Controller.TotalBytes = 0
 	if p, err = namespace.PlanOPSet(inv, namespace.OPTarget{Size: sizeOf("6.4TB")}, namespace.Options{}); err != nil || p.OverProvisioning != nil {
 		t.Errorf("no TNVMCAP: %v", err)
+	}
+	if _, err = namespace.PlanOPSet(inv, namespace.OPTarget{Size: sizeOf("8TB")}, namespace.Options{}); exitCode(err) != 4 {
+		t.Errorf("growth where it is not known whether there is room: %v", err)
+	}
+	if _, err = namespace.PlanOPSet(inv, namespace.OPTarget{Size: sizeOf("8TB")}, namespace.Options{AcceptUnknownCapacity: true}); err != nil {
+		t.Errorf("growth that was accepted: %v", err)
 	}
 	if _, err = namespace.PlanOPSet(inv, namespace.OPTarget{Size: sizeOf("50%")}, namespace.Options{}); exitCode(err) != 5 {
 		t.Errorf("share of no TNVMCAP: %v", err)

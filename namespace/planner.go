@@ -19,7 +19,9 @@ type planner struct {
 	// after is what the drive will be, by the order of creation.
 	after  []Namespace
 	expect []expectation
-	err    error
+	// created are the steps that create a namespace for this controller.
+	created []int
+	err     error
 }
 
 func newPlanner(inv Inventory, title string, o Options) *planner {
@@ -34,6 +36,10 @@ func newPlanner(inv Inventory, title string, o Options) *planner {
 
 func (p *planner) refuse(check, subject, reason, remedy string) error {
 	return &nvmeioctl.RefusedError{Check: check, Subject: subject, Reason: reason, Remedy: remedy}
+}
+
+func (p *planner) unsupported(feature, needs, have string) error {
+	return &nvmeioctl.UnsupportedError{Feature: feature, Needs: needs, Have: have}
 }
 
 func (p *planner) note(format string, args ...any) {
@@ -247,6 +253,9 @@ func (p *planner) add(n Namespace, c Capacity, q CapacityQuestion) error {
 		p.step(KindAttach, "attach the new namespace to controller "+controllerText(n.Controllers),
 			attachmentParams{Namespace: ref, Geometry: n, Controllers: n.Controllers}, "", "detaches it",
 			func() (txn.Command, error) { return describeAttachLater(index, n.Controllers) })
+		if slices.Contains(n.Controllers, p.inv.Identity.CNTLID) {
+			p.created = append(p.created, index)
+		}
 		p.expect = append(p.expect, expectation{Namespace: ref, Geometry: &n, Here: slices.Contains(n.Controllers, p.inv.Identity.CNTLID)})
 	}
 	if p.inv.Controller.MaxNSID == 1 {

@@ -55,17 +55,26 @@ func (p *planner) replace(old Namespace, t OPTarget) error {
 			return err
 		}
 	}
-	if len(want.Controllers) == 0 {
-		want.Controllers = []uint16{p.inv.Identity.CNTLID}
+	if t.Protection != nil {
+		want.Protection = *t.Protection
+		if err := p.checkProtection(want.Protection, format); err != nil {
+			return err
+		}
+	}
+	if t.Controllers != nil {
+		want.Controllers = t.Controllers
 	}
 	q := p.question(format, old)
-	c, err := t.Size.Resolve(q)
+	c, err := t.resolve(q)
 	if err != nil {
 		return err
 	}
 	want.SizeBlocks, want.CapacityBlocks = c.Blocks, c.Blocks
 	p.plan.Notes = append(p.plan.Notes, c.Notes...)
 	if p.inv.Controller.TotalBytes == 0 {
+		if err := p.checkGrowth(old, c); err != nil {
+			return err
+		}
 		p.note("the drive does not report its capacity, so the size could not be checked against it")
 	}
 	if p.sameShape(old, want, c, q, t.Size.Kind) {
@@ -78,6 +87,24 @@ func (p *planner) replace(old Namespace, t OPTarget) error {
 		return err
 	}
 	return p.add(want, c, q)
+}
+
+func (t OPTarget) resolve(q CapacityQuestion) (Capacity, error) {
+	if t.capacity != nil {
+		return *t.capacity, nil
+	}
+	return t.Size.Resolve(q)
+}
+
+// checkGrowth refuses a larger namespace where it is not known whether there is
+// room: the old one would be gone when the drive refuses.
+func (p *planner) checkGrowth(old Namespace, c Capacity) error {
+	if c.Bytes <= old.SizeBytes() || p.opts.AcceptUnknownCapacity {
+		return nil
+	}
+	return p.refuse("capacity", p.inv.Address,
+		fmt.Sprintf("the drive does not report its capacity (TNVMCAP is 0), so it is not known whether %s fit where %s are now; the old namespace would be gone when the drive refuses", Bytes(c.Bytes), Bytes(old.SizeBytes())),
+		"--accept-unknown-capacity tries it all the same")
 }
 
 // setFormat gives a namespace a format. Protection information needs metadata:
@@ -100,7 +127,8 @@ func (p *planner) setFormat(n *Namespace, f LBAFormat) {
 // sameShape says that a namespace is already as wanted. For "max" a size
 // counts that an earlier step-down may have left.
 func (p *planner) sameShape(old, want Namespace, c Capacity, q CapacityQuestion, kind SizeKind) bool {
-	if old.Format.Selector() != want.Format.Selector() || old.Shared() != want.Shared() || old.CapacityBlocks != old.SizeBlocks {
+	if old.Format.Selector() != want.Format.Selector() || old.Shared() != want.Shared() || old.CapacityBlocks != old.SizeBlocks ||
+		old.Protection != want.Protection {
 		return false
 	}
 	if old.SizeBlocks == want.SizeBlocks {
@@ -278,17 +306,22 @@ func PlanDetach(inv Inventory, nsid uint32, controllers []uint16, title string, 
 	if len(controllers) == 0 {
 		return p.finish()
 	}
+	left := slices.DeleteFunc(slices.Clone(n.Controllers), func(id uint16) bool { return slices.Contains(controllers, id) })
+	p.detach(n, controllers, left)
+	return p.finish()
+}
+
+// detach plans that a namespace leaves some controllers; left are those it has then.
+func (p *planner) detach(n Namespace, controllers, left []uint16) {
 	p.touch(n.NSID)
 	ref := reference{NSID: n.NSID}
 	p.step(KindDetach, fmt.Sprintf("detach namespace %d from controller %s", n.NSID, controllerText(controllers)),
 		attachmentParams{Namespace: ref, Geometry: n, Controllers: controllers}, "", "attaches it again",
 		func() (txn.Command, error) { return describeDetach(n.NSID, controllers) })
-	left := slices.DeleteFunc(slices.Clone(n.Controllers), func(id uint16) bool { return slices.Contains(controllers, id) })
 	p.setAfter(n.NSID, func(a *Namespace) { a.Controllers = left })
-	if !slices.Contains(left, inv.Identity.CNTLID) {
+	if !slices.Contains(left, p.inv.Identity.CNTLID) && slices.Contains(n.Controllers, p.inv.Identity.CNTLID) {
 		p.expect = append(p.expect, expectation{Namespace: ref})
 	}
-	return p.finish()
 }
 
 func sortedIDs(ids []uint16) []uint16 {
@@ -386,6 +419,9 @@ func (p *planner) formatParams(t FormatTarget, affected []Namespace) (formatPara
 		return formatParams{}, err
 	}
 	p.setFormat(&want, format)
+	if t.Protection != nil {
+		want.Protection = *t.Protection
+	}
 	nsid := first.NSID
 	if broadcast := len(affected) > 1 || t.NSID == nvmespec.BroadcastNSID; broadcast {
 		if p.inv.Controller.NoBroadcastFormat {

@@ -43,7 +43,7 @@ func TestParseSpec_good(t *testing.T) {
 		{Serial: "SIM002", Model: "MEMBLAZE P7940DT0768M00"}: false,
 		{Serial: "SIM001", Model: "OTHER"}:                   false,
 	} {
-		if s.Match.Matches(id) != want {
+		if s.Match.Matches(Subject{Identity: id}) != want {
 			t.Errorf("%+v matches: %v", id, !want)
 		}
 	}
@@ -54,13 +54,13 @@ func TestParseSpec_errorsCarryTheirPlace(t *testing.T) {
 		{"version: 1\nnamespaces:\n  - size: 6400\n", "x:3:11", "bare number"},
 		{"version: 1\nnamespaces:\n  - size: 6.4T\n", "x:3:11", "can mean two things"},
 		{"version: 1\nnamespaces:\n  - size: 6.4TB\n    op: 20\n", "x:4:9", "only one of"},
-		{"version: 1\nnamespaces:\n  - lba: {data: 4096}\n", "x:3:17", "needs one of"},
+		{"version: 1\nnamespaces:\n  - lba: {data: 4096}\n", "x:3:8", "needs one of"},
 		{"version: 1\nnamespaces:\n  - size: 1TB\n    lba: {data: 513}\n", "x:4:17", "LBA data size"},
 		{"version: 1\nnamespaces:\n  - size: 1TB\n    shared: maybe\n", "x:4:13", "neither true nor false"},
 		{"version: 1\nnamespaces:\n  - size: 1TB\n    colour: red\n", "x:4:5", "unknown field"},
 		{"version: 1\nnamespace: []\n", "x:2:1", "unknown field"},
 		{"version: 2\n", "x:1:10", "version 2 is not known"},
-		{"namespaces: []\n", "x:1:1", "version is missing"},
+		{"namespaces: []\n", "x:1:1", "version: it is missing"},
 		{"version: 1\nversion: 1\n", "x:2:1", "already defined"},
 		{"version: 1\nreplace: [0]\n", "x:2:11", "no namespace identifier"},
 		{"version: 1\nreplace: [4294967295]\n", "x:2:11", "no namespace identifier"},

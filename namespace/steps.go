@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"nvop/namespace/firmware"
 	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/admin"
@@ -36,6 +38,9 @@ type ExecutorOptions struct {
 	Visible VisibleFunc
 	// WaitMax bounds the wait for Visible; 0 means 30 s.
 	WaitMax time.Duration
+	// FirmwareProgress is told how far the transfer of an image is, in bytes; nil
+	// for nobody.
+	FirmwareProgress func(done, total uint64)
 }
 
 const (
@@ -48,14 +53,17 @@ func Executors(o ExecutorOptions) txn.Registry {
 	if o.WaitMax == 0 {
 		o.WaitMax = defaultWait
 	}
-	return txn.Registry{
-		KindDetach: attachment{o: o, detach: true},
-		KindAttach: attachment{o: o},
-		KindDelete: management{},
-		KindCreate: management{create: true},
-		KindFormat: formatting{},
-		KindRescan: rescan{o},
+	registry := txn.Registry{
+		KindFeature: featureSetter{},
+		KindDetach:  attachment{o: o, detach: true},
+		KindAttach:  attachment{o: o},
+		KindDelete:  management{},
+		KindCreate:  management{create: true},
+		KindFormat:  formatting{},
+		KindRescan:  rescan{o},
 	}
+	maps.Copy(registry, firmware.Executors(firmware.ExecutorOptions{Progress: o.FirmwareProgress}))
+	return registry
 }
 
 // answer looks at what a mutating command returned. Some statuses do not say

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	"nvop/namespace/txn"
 )
@@ -60,8 +62,30 @@ func (p Plan) Drift(now Inventory) []Mismatch {
 			d.compare(b.NSID, "existence", "not allocated", "allocated")
 		}
 	}
+	d.features(p.Reads, was, now)
+	if slices.ContainsFunc(p.Steps, func(s txn.Step) bool { return strings.HasPrefix(s.Kind, "firmware.") }) {
+		d.fields(0, was.Firmware, now.Firmware)
+	}
 	return d.found
 }
+
+// features compares what a plan read of features. A clock runs on and does not count.
+func (d *differ) features(reads FeatureNeed, was, now Inventory) {
+	for _, f := range Settings() {
+		if !reads.has(f) || f.Form == FormClock {
+			continue
+		}
+		for _, a := range was.Features {
+			if a.Feature != f.Feature || a.Selector != f.Selector {
+				continue
+			}
+			b, _ := now.Feature(a.FeatureKey)
+			d.compare(a.NSID, "feature "+a.Name, featureText(a), featureText(b))
+		}
+	}
+}
+
+func featureText(r FeatureReading) string { return string(mustJSON(r)) }
 
 // fields compares two values of one type by every field that they have in JSON,
 // so that a field added later is compared too.
@@ -80,6 +104,9 @@ func (d *differ) fields(nsid uint32, want, found any) {
 }
 
 func jsonFields(v any) map[string]json.RawMessage {
+	if reflect.ValueOf(v).Kind() == reflect.Pointer && reflect.ValueOf(v).IsNil() {
+		return nil
+	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(mustJSON(v), &fields); err != nil {
 		panic(err) // structs of this package marshal to objects

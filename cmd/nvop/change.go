@@ -245,7 +245,6 @@ func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []
 		o.Visible = d.visible
 	}
 	registry := namespace.Executors(o)
-	registry[featureKind] = featureSetter{}
 	maps.Copy(registry, pcieExecutors(d, accepted))
 	return &txn.Runner{
 		Device: d.dev, Clock: d.clock, Log: steadyLog{j}, Registry: registry,

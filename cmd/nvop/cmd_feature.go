@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -260,28 +259,9 @@ func (c featureSetCmd) plan(ctx context.Context, d *drive, dword uint32) (namesp
 
 // featureIs says whether the drive has the value already, saved too if asked.
 func featureIs(ctx context.Context, dev nvmeioctl.Device, f admin.FeatureChange) (bool, error) {
-	req := admin.FeatureRequest{Feature: f.Feature, NSID: f.NSID, VendorID: f.VendorID}
-	now, err := admin.GetFeature(ctx, dev, req)
-	if err != nil || now.Dword != f.Dword || !f.Save {
-		return err == nil && now.Dword == f.Dword, err
-	}
-	req.Select = nvmespec.FeatureSaved
-	saved, err := admin.GetFeature(ctx, dev, req)
-	return err == nil && saved.Dword == f.Dword, err
+	return namespace.FeatureIs(ctx, dev, namespace.FeatureParams{FeatureChange: f})
 }
 
 func featureStep(info nvmespec.FeatureInfo, f admin.FeatureChange) (txn.Step, error) {
-	cmd, err := admin.SetFeatureCommand(f)
-	if err != nil {
-		return txn.Step{}, err
-	}
-	params, err := json.Marshal(f)
-	if err != nil {
-		return txn.Step{}, err
-	}
-	return txn.Step{
-		Kind: featureKind, Title: fmt.Sprintf("set feature %s to 0x%08x", info.Name, f.Dword), Params: params,
-		Commands: []txn.Command{txn.DescribeCommand("set features", cmd, "")},
-		UndoText: "sets the present value again", TimeoutMS: cmd.Timeout.Milliseconds(),
-	}, nil
+	return namespace.FeatureStep(fmt.Sprintf("set feature %s to 0x%08x", info.Name, f.Dword), namespace.FeatureParams{FeatureChange: f})
 }

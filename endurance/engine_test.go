@@ -140,7 +140,7 @@ func TestSimulate_stopRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			m.check(t)
-			if v.State != run.StateStopped || v.ExitCode != c.exit || !strings.HasPrefix(v.Reason, string(c.rule.Kind)+" ") {
+			if v.State != run.StateStopped || v.ExitCode != c.exit || !strings.HasPrefix(v.Reason, c.rule.Kind.Term()+" ") {
 				t.Errorf("%s, exit %d, %q, notes %q", v.State, v.ExitCode, v.Reason, v.Notes)
 			}
 			if len(v.Limits) != 1 || !v.Limits[0].Reached || !v.Limits[0].Available {

@@ -76,7 +76,37 @@ func (a *AdminSampler) Sample(ctx context.Context) (run.Sample, error) {
 	if f, ok := ns.Format(); ok {
 		s.Format = fmt.Sprintf("%d+%d, %d blocks", f.DataBytes, f.MetadataBytes, ns.SizeBlocks)
 	}
+	settings, err := a.settings(ctx)
+	if err != nil {
+		return run.Sample{}, err
+	}
+	s.Format += settings
 	return s, nil
+}
+
+// settings are those that a run's numbers depend on, as the end of the format's
+// text: a change of any of them begins a new epoch. The power state is left out
+// where the drive changes it by itself.
+func (a *AdminSampler) settings(ctx context.Context) (string, error) {
+	text, transits := "", false
+	err := a.try("autonomous power state transitions", func() error {
+		t, err := admin.APST(ctx, a.dev)
+		if transits = err == nil && t.Transits(); err == nil {
+			text = map[bool]string{true: "; APST on", false: "; APST off"}[transits]
+		}
+		return err
+	})
+	if err != nil || transits {
+		return text, err
+	}
+	err = a.try("power management", func() error {
+		p, err := admin.PowerManagement(ctx, a.dev)
+		if err == nil {
+			text = fmt.Sprintf("; power state %d", p.State) + text
+		}
+		return err
+	})
+	return text, err
 }
 
 // plain is a counter as package run has it.

@@ -2,6 +2,7 @@ package endurance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -39,8 +40,10 @@ type ledger struct {
 	spare *run.Batch
 	// rowHist merges workers; open is the current span, sum the phase before it.
 	rowHist, open, sum [directions]*stats.Histogram
-	openFirst          int64
-	openRows           int64
+	// late sums the phase's latencies from when operations were due.
+	late      [directions]*stats.Histogram
+	openFirst int64
+	openRows  int64
 
 	rowOps     uint64 // operations of the latest row, not scaled
 	peakOps    uint64 // of the busiest row lately
@@ -51,9 +54,12 @@ type ledger struct {
 	samples []run.Sample
 	latest  *run.Sample
 	polled  bool
+	// polling says that health is being read right now.
+	polling bool
 	idleNS  int64 // without a completion, on the drive's calendar
 	stalled bool
 	limits  []run.LimitResult
+	rules   rules
 
 	scribe  *scribe
 	pending uint64 // the mark that the commit under way will allow
@@ -71,6 +77,7 @@ func newLedger(cfg *Config, t *track) *ledger {
 	}
 	for d := range directions {
 		l.rowHist[d], l.open[d], l.sum[d] = stats.NewHistogram(), stats.NewHistogram(), stats.NewHistogram()
+		l.late[d] = stats.NewHistogram()
 	}
 	for _, s := range l.job.Stops {
 		l.limits = append(l.limits, run.LimitResult{Rule: s})
@@ -112,7 +119,7 @@ func (l *ledger) restore() error {
 	if err := decodeInto(&l.open, l.cp.Open); err != nil {
 		return fmt.Errorf("checkpoint %d: %w", l.cp.Number, err)
 	}
-	if err := decodeInto(&l.sum, l.cp.PhaseSum); err != nil {
+	if err := errors.Join(decodeInto(&l.sum, l.cp.PhaseSum), decodeInto(&l.late, l.cp.PhaseLate)); err != nil {
 		return fmt.Errorf("checkpoint %d: %w", l.cp.Number, err)
 	}
 	return nil
@@ -157,6 +164,7 @@ func (l *ledger) encode(from *[directions]*stats.Histogram, first, seconds int64
 func (l *ledger) beginPhase(s *stage, second int64, resumed bool) {
 	l.stage = s
 	l.rowOps, l.peakOps, l.idleNS, l.stalled = 0, 0, 0, false
+	l.rules.steady = newSteadiness(l.lapse)
 	if resumed {
 		return
 	}
@@ -165,8 +173,9 @@ func (l *ledger) beginPhase(s *stage, second int64, resumed bool) {
 	for d := range directions {
 		l.open[d].Reset()
 		l.sum[d].Reset()
+		l.late[d].Reset()
 	}
-	l.openFirst, l.openRows = second, 0
+	l.openFirst, l.openRows, l.cp.PhasePausedNS = second, 0, 0
 	for i := range l.marks {
 		l.marks[i] = run.WorkerMark{Next: uint64(i)}
 	}
@@ -217,11 +226,12 @@ func (l *ledger) row(t rowTime, tallies []*tally) {
 			r.TemperatureCelsius = 0
 		}
 	}
-	if l.polled {
+	if l.polled || l.polling {
 		r.Flags |= run.FlagPolled
 		l.polled = false
 	}
 	l.watch(&r)
+	l.heed(&r)
 	l.batch.Rows = append(l.batch.Rows, r)
 	for _, totals := range []*run.Totals{&l.cp.Totals, &l.cp.PhaseTotals} {
 		totals.Add(r.Counts)
@@ -255,6 +265,9 @@ func (l *ledger) tallied(r *run.Row, y *tally, hist *[directions]*stats.Histogra
 		r.Flags |= run.FlagLate
 	}
 	for d, h := range y.hist {
+		if y.late[d] != nil {
+			l.late[d].Merge(y.late[d])
+		}
 		switch {
 		case h.Count() == 0:
 		case hist[d] == nil:
@@ -379,6 +392,9 @@ func (l *ledger) sample(s run.Sample, second int64, wallUnixNS int64) {
 		before := []run.Sample{*l.latest, s}
 		if reason := epochBreak(before); reason != "" {
 			l.event(second, run.EventEpoch, reason)
+		}
+		if text := settingsChanged(l.latest, &s); text != "" {
+			l.event(second, run.EventSetting, text)
 		}
 	}
 	l.keep(s)
@@ -517,6 +533,7 @@ func (l *ledger) checkpoint(state run.State, clockNS int64) {
 	}
 	l.cp.Open = l.encode(&l.open, l.openFirst, l.openRows)
 	l.cp.PhaseSum = l.encode(&l.sum, l.cp.PhaseFirstSecond, l.openFirst-l.cp.PhaseFirstSecond)
+	l.cp.PhaseLate = l.encode(&l.late, l.cp.PhaseFirstSecond, l.cp.NextSecond-l.cp.PhaseFirstSecond)
 }
 
 // reserve is how far the workers may go until the next commit: as far as they

@@ -456,6 +456,7 @@ func (m *machine) due() {
 		// Should it fail to answer, the next is asked for at the usual interval.
 		m.poll.next = m.secondOf(now) + m.poll.interval
 	}
+	m.ledger.polling = m.health.waiting
 	if text := m.health.overdue(now); text != "" {
 		m.ledger.sample(run.Sample{Failure: text}, m.secondOf(now), m.wallOf(m.secondOf(now)))
 	}
@@ -529,7 +530,8 @@ func (m *machine) await() bool {
 // sampled takes in what the health reader read.
 func (m *machine) sampled(s run.Sample) {
 	m.health.answered()
-	second := m.secondOf(m.clock.Now())
+	s.DurationNS = int64(m.clock.Now() - m.health.since)
+	second := m.secondOf(m.health.since)
 	m.poll.taken(second, &s)
 	m.ledger.sample(s, second, m.wallOf(second))
 }

@@ -141,6 +141,7 @@ func (s *session) observe(ctx context.Context) {
 		s.track.stop.Store(true)
 		s.ledger.event(s.ledger.cp.NextSecond-1, run.EventStopped, reason)
 	}
+	s.cool()
 	if ctx.Err() != nil && s.state == run.StateRunning {
 		s.interrupt("interrupted", nil)
 		s.ledger.event(s.ledger.cp.NextSecond-1, run.EventInterrupted, "interrupted by the user")

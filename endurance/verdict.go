@@ -30,7 +30,7 @@ func (l *ledger) judge() (reason string) {
 		if reached {
 			r.Reached = true
 			if reason == "" {
-				reason = fmt.Sprintf("%s %d (limit %d)", r.Rule.Kind, value, r.Rule.Limit)
+				reason = fmt.Sprintf("%s %s (limit %s)", r.Rule.Kind.Term(), r.Rule.Kind.Text(value), r.Rule.Kind.Text(r.Rule.Limit))
 			}
 		}
 	}
@@ -115,14 +115,19 @@ func (l *ledger) phaseResult() run.PhaseResult {
 		whole[d].Merge(l.open[d])
 	}
 	r.Read, r.Write = percentiles(whole[dirRead]), percentiles(whole[dirWrite])
+	if l.stage.pace.period != 0 {
+		read, write := percentiles(l.late[dirRead]), percentiles(l.late[dirWrite])
+		r.ReadFromDue, r.WriteFromDue = &read, &write
+	}
 	if r.ActiveNS <= 0 {
 		return r
 	}
 	r.ReadIOPS = perSecond(r.Totals.ReadOps, r.ActiveNS)
 	r.WriteIOPS = perSecond(r.Totals.WriteOps, r.ActiveNS)
-	// Little's law: the latencies add up to operations in flight times time.
+	// Little's law: the latencies add up to operations in flight times time, as
+	// long as nothing but the drive keeps the number in flight down.
 	inFlight := float64(l.stage.Depth) * float64(l.job.Workers)
-	if inFlight > 0 {
+	if inFlight > 0 && l.stage.pace.period == 0 && l.cp.PhasePausedNS == 0 {
 		sum := 0.0
 		for _, h := range whole {
 			hi, lo := h.Sum()
@@ -236,7 +241,7 @@ func (l *ledger) workloadWAF() run.WAF {
 	unfilled := true
 	for i := at - 1; i >= 0; i-- {
 		p := l.job.Phases[i]
-		same := p.Pattern == now.Pattern && p.ReadPercent == now.ReadPercent && p.BlockBytes == now.BlockBytes
+		same := sameWorkload(&p, &now)
 		if same && from == l.firstSecondOf(i+1) {
 			from = l.firstSecondOf(i)
 		}
@@ -312,10 +317,10 @@ func (l *ledger) fail(v *run.Verdict) {
 	}
 	for _, r := range v.Limits {
 		if r.Reached && !isGoal(r.Rule.Kind) {
-			bad("limit reached: %s %d, limit %d", r.Rule.Kind, r.Value, r.Rule.Limit)
+			bad("limit reached: %s %s, limit %s", r.Rule.Kind.Term(), r.Rule.Kind.Text(r.Value), r.Rule.Kind.Text(r.Rule.Limit))
 		}
 		if !r.Available {
-			v.Notes = append(v.Notes, fmt.Sprintf("stop rule %s was never judged: the drive does not report it", r.Rule.Kind))
+			v.Notes = append(v.Notes, fmt.Sprintf("stop rule %s was never judged: the drive does not report it", r.Rule.Kind.Term()))
 		}
 	}
 	if n := v.Totals.Errors(); n != 0 {
@@ -336,13 +341,16 @@ func (l *ledger) fail(v *run.Verdict) {
 				v.Deltas.ThermalTransitions, v.Deltas.ThermalSeconds, v.Deltas.WarningTempMinutes))
 		}
 	}
+	if l.cp.Pauses != 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("paused %d times to cool down, %d s in all", l.cp.Pauses, l.cp.PausedNS/second1))
+	}
 	if text := l.miscounted(); text != "" {
 		v.Notes = append(v.Notes, text)
 	}
 	for _, p := range v.Phases {
 		// A short phase is mostly ramp and drain, during which less is in flight.
 		inFlight := uint64(l.job.Phases[p.Phase].Depth) * uint64(l.job.Workers)
-		if d := p.LittlePermille - 1000; p.Read.Operations+p.Write.Operations >= 100*inFlight && (d > 30 || d < -30) {
+		if d := p.LittlePermille - 1000; p.LittlePermille != 0 && p.Read.Operations+p.Write.Operations >= 100*inFlight && (d > 30 || d < -30) {
 			v.Notes = append(v.Notes, fmt.Sprintf("phase %d: rate times latency is %.1f %% of the operations in flight; Little's law allows 3 %% off, so the host kept the drive waiting",
 				p.Phase, float64(p.LittlePermille)/10))
 		}

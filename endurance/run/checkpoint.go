@@ -72,6 +72,13 @@ type Checkpoint struct {
 	// PhaseSum those of the phase before it.
 	Open     []Histogram `json:"open,omitempty"`
 	PhaseSum []Histogram `json:"phase_sum,omitempty"`
+	// PhaseLate are those of the phase from when operations were due, under a rate.
+	PhaseLate []Histogram `json:"phase_late,omitempty"`
+	// Pauses is how often a rule held the workers, PausedNS and PhasePausedNS how
+	// long in all and in this phase, on the drive's calendar.
+	Pauses        uint64 `json:"pauses,omitempty"`
+	PausedNS      int64  `json:"paused_ns,omitempty"`
+	PhasePausedNS int64  `json:"phase_paused_ns,omitempty"`
 	// First is the run's first sample and Measured that at the beginning of
 	// the first measured phase: what deltas are taken from.
 	First    *Sample `json:"first,omitempty"`

@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// Name is what a stop rule is called on the command line, in run files and on
-// every screen.
+// Name is what a stop rule is called on the command line and in run files.
 func (k StopKind) Name() string {
 	switch k {
 	case StopBytes:
@@ -25,6 +24,31 @@ func (k StopKind) Name() string {
 		return "media-errors"
 	case StopCriticalWarning:
 		return "critical-warning"
+	case StopLatency:
+		return "latency"
+	}
+	return string(k)
+}
+
+// Term is the quantity's name in the field: what screens and verdicts show.
+func (k StopKind) Term() string {
+	switch k {
+	case StopBytes:
+		return "bytes written"
+	case StopDriveWrites:
+		return "drive writes"
+	case StopDuration:
+		return "duration"
+	case StopPercentageUsed:
+		return "percentage used"
+	case StopSpare:
+		return "available spare"
+	case StopTemperature:
+		return "temperature"
+	case StopMediaErrors:
+		return "media errors"
+	case StopCriticalWarning:
+		return "critical warning"
 	case StopLatency:
 		return "latency"
 	}
@@ -52,8 +76,8 @@ func (k StopKind) Text(v int64) string {
 	return strconv.FormatInt(v, 10)
 }
 
-// String is the rule as a person reads it: "drive-writes 3", "latency 10 ms".
-func (s StopRule) String() string { return s.Kind.Name() + " " + s.Kind.Text(s.Limit) }
+// String is the rule as a person reads it: "drive writes 3", "latency 10 ms".
+func (s StopRule) String() string { return s.Kind.Term() + " " + s.Kind.Text(s.Limit) }
 
 // decimals is v / unit with as many decimals as it has, at most those of unit.
 func decimals(v, unit int64) string {

@@ -58,6 +58,11 @@ type PhaseResult struct {
 	ActiveNS    int64       `json:"active_ns"`
 	Read        Percentiles `json:"read"`
 	Write       Percentiles `json:"write"`
+	// ReadFromDue and WriteFromDue are latencies from the moment an operation was
+	// due under a rate to its completion; nil where there is no rate. Read and
+	// Write are from submission.
+	ReadFromDue  *Percentiles `json:"read_from_due,omitempty"`
+	WriteFromDue *Percentiles `json:"write_from_due,omitempty"`
 	// ReadIOPS and WriteIOPS are operations per second of the time at work.
 	ReadIOPS  uint64 `json:"read_iops"`
 	WriteIOPS uint64 `json:"write_iops"`

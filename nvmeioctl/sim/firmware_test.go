@@ -239,7 +239,7 @@ func TestFirmwareActivationWindow(t *testing.T) {
 func TestFirmwareSurvives(t *testing.T) {
 	p := profile(t, "pblaze7-7940-7.68tb")
 	path := filepath.Join(t.TempDir(), "drive")
-	if err := Create(path, p, Options{Scale: 1 << 20}); err != nil {
+	if err := Create(path, p, Options{Scale: 8192}); err != nil {
 		t.Fatal(err)
 	}
 	open := func() (*Drive, host) {

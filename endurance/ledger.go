@@ -248,6 +248,14 @@ func (l *ledger) row(t rowTime, tallies []*tally) {
 	}
 }
 
+// gap records that there are no rows for some seconds, from the next on.
+func (l *ledger) gap(g run.GapRow) {
+	l.batch.Gaps = append(l.batch.Gaps, g)
+	l.cp.NextSecond += g.Seconds
+	// A histogram's span has no holes.
+	l.closeSpan()
+}
+
 // tallied adds one worker's second to a row.
 func (l *ledger) tallied(r *run.Row, y *tally, hist *[directions]*stats.Histogram) {
 	r.ReadOps += y.ops[dirRead] * l.lapse

@@ -66,6 +66,7 @@ type machine struct {
 	stopped    nvmeioctl.Instant // when submission was stopped
 	begun      nvmeioctl.Instant // when the phase was given to the threads
 	lostThread bool
+	look       lookout
 }
 
 // Run carries out a job on real queues, one thread a worker, until it is
@@ -327,7 +328,9 @@ func (m *machine) keep(ctx context.Context) {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	done := ctx.Done()
+	m.look = lookout{}
 	for m.over < len(m.threads) {
+		m.lookAround()
 		select {
 		case t := <-m.tallies:
 			m.arrive(t)
@@ -379,8 +382,11 @@ func (m *machine) rows() {
 				silent += max(t.inFlight, 1)
 			}
 		}
-		if !complete && m.clock.Now() < m.startOf(second+1).Add(rowGrace) {
+		if !complete && m.clock.Now() < max(m.startOf(second+1), m.look.back).Add(rowGrace) {
 			return
+		}
+		if m.skip(second) {
+			continue
 		}
 		m.row(second, m.active(second, m.startOf(second+1)), silent)
 	}

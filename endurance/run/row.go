@@ -105,12 +105,14 @@ type Row struct {
 // GapRow stands for seconds for which there are no rows.
 type GapRow struct {
 	// Second is the first second without a row, and Seconds how many there
-	// are; 0 when less than a second was lost.
+	// are; 0 when less than a second was lost, or when the run's clock stood
+	// still with the machine, which the reason says.
 	Second  int64 `json:"second"`
 	Seconds int64 `json:"seconds"`
 	// WallUnixNS is when the run went on.
 	WallUnixNS int64 `json:"wall_unix_ns"`
-	// Reason: "resumed after a crash", "resumed after an interruption".
+	// Reason: "resumed after a crash", "resumed after an interruption", "the
+	// process did not run", "the machine slept for 3600 s".
 	Reason string `json:"reason"`
 	// UncountedOpsMax bounds the operations that were carried out before the
 	// gap and are in no row, those of the reserved window. Not scaled.

@@ -57,6 +57,10 @@ type Config struct {
 	// Clock is the clock of the queues; nil means a new system clock. For
 	// [Simulate] it only paces Observer.
 	Clock nvmeioctl.Clock
+	// Processors are those close to the drive, on which the threads of [Run] are
+	// kept as far as the process may use them; nil means all. With the job's Pin
+	// each thread has one of them.
+	Processors []int
 	// StartWallUnixNS is when the run began ([run.Header]), which second 0 is
 	// counted from; 0 means now.
 	StartWallUnixNS int64

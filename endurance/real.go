@@ -42,6 +42,9 @@ type thread struct {
 	worker *worker
 	assign chan assignment
 	free   chan *tally
+	// slower says why the queue does without registered buffers; nil when it
+	// has them, or has no use for them.
+	slower error
 	// Of the ledger's goroutine: tallies that have arrived, how far the worker
 	// says it is, what it had in flight.
 	arrived  []*tally
@@ -105,6 +108,12 @@ func Run(ctx context.Context, cfg Config) (run.Verdict, error) {
 		gap = max(0, (m.clock.Wall().UnixNano()-cfg.Resume.WallUnixNS)/second1)
 	}
 	s.opening(gap)
+	for _, t := range m.threads {
+		if t.slower != nil {
+			s.ledger.event(s.ledger.first, run.EventSetting, fmt.Sprintf("slower than it could be: %v", t.slower))
+			break // all for the same reason
+		}
+	}
 	m.base = m.clock.Now()
 	s.ledger.origin = m.clock.Wall().UnixNano() - s.ledger.first*second1
 	m.run(ctx)
@@ -145,13 +154,13 @@ func (m *machine) dismiss() {
 func (m *machine) work(id int, t *thread, ready chan<- error) {
 	defer m.running.Done()
 	runtime.LockOSThread()
-	if m.job.Pin {
-		// Not unlocked: the runtime ends a thread that was changed.
-		if err := pin(id); err != nil {
-			ready <- err
-			return
-		}
-	} else {
+	changed, err := place(id, m.cfg.Processors, m.job.Pin)
+	if err != nil {
+		ready <- err
+		return
+	}
+	if !changed {
+		// Otherwise not unlocked: the runtime ends a thread that was changed.
 		defer runtime.UnlockOSThread()
 	}
 	q, err := m.cfg.Queues(id)
@@ -166,6 +175,9 @@ func (m *machine) work(id int, t *thread, ready chan<- error) {
 		return
 	}
 	defer func() { _ = w.release() }() // nothing is outstanding; what closing says changes nothing
+	if r, ok := q.(nvmeioctl.BufferRegistrar); ok && w.mapping != nil {
+		t.slower = r.RegisterBuffers(w.mapping)
+	}
 	t.worker = w
 	for range talliesPerWorker {
 		t.free <- newTally(id, depth)

@@ -10,29 +10,42 @@ import (
 	"nvop/nvmeioctl"
 )
 
-// pin ties the calling thread to the n-th of the processors that the process
-// may use, counted around.
-func pin(n int) error {
+// place ties the calling thread to processors: to those close to the drive,
+// near, as far as the process may use them, or, when one is true, to the n-th of
+// them, counted around. near may be nil: then all are meant. changed says that
+// the thread is no longer like others.
+func place(n int, near []int, one bool) (changed bool, err error) {
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return fmt.Errorf("pin worker %d: read the processors allowed: %w", n, err)
+		return false, fmt.Errorf("place worker %d: read the processors allowed: %w", n, err)
 	}
-	left := n % max(all.Count(), 1)
-	for cpu := 0; cpu < len(all)*64; cpu++ {
-		if !all.IsSet(cpu) {
-			continue
+	allowed := near[:0:0]
+	for _, cpu := range near {
+		if all.IsSet(cpu) {
+			allowed = append(allowed, cpu)
 		}
-		if left == 0 {
-			var one unix.CPUSet
-			one.Set(cpu)
-			if err := unix.SchedSetaffinity(0, &one); err != nil {
-				return fmt.Errorf("pin worker %d to processor %d: %w", n, cpu, err)
+	}
+	if len(allowed) == 0 {
+		for cpu := range len(all) * 64 {
+			if all.IsSet(cpu) {
+				allowed = append(allowed, cpu)
 			}
-			return nil
 		}
-		left--
 	}
-	return nil
+	if !one && len(allowed) == all.Count() {
+		return false, nil
+	}
+	if one {
+		allowed = allowed[n%len(allowed):][:1]
+	}
+	var set unix.CPUSet
+	for _, cpu := range allowed {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return false, fmt.Errorf("place worker %d on processors %v: %w", n, allowed, err)
+	}
+	return true, nil
 }
 
 // equip gives a worker its buffers, one a slot, in one mapping of its own: the

@@ -97,7 +97,7 @@ func (c soakResumeCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	flags := c.soakFlags
-	flags.NSID, flags.Overwrite = info.Header.NSID, true
+	flags.NSID, flags.Overwrite, flags.resumed = info.Header.NSID, true, info.Header.Job.CapacityBytes
 	t, err := a.openSoak(ctx, address, flags)
 	if err != nil {
 		return err
@@ -231,7 +231,8 @@ func (s *soakSession) run(ctx context.Context, from *journal.Run, h run.Header) 
 	show := s.app.newProgress(s.recorder.ID())
 	cfg := endurance.Config{
 		Job: s.job, Recorder: s.recorder, Queues: t.queues(s.job, s.writes(), s.app.clock), Sampler: t.sampler(),
-		Observer: show, Clock: s.app.clock, StartWallUnixNS: h.StartWallUnixNS,
+		Processors: t.processors(),
+		Observer:   show, Clock: s.app.clock, StartWallUnixNS: h.StartWallUnixNS,
 		BeforePhase: func(ctx context.Context, _ int) error {
 			if !s.writes() {
 				return nil

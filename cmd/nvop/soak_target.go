@@ -4,19 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"nvop/endurance"
 	"nvop/endurance/run"
 	"nvop/namespace"
-	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/admin"
 	"nvop/nvmeioctl/inuse"
-	"nvop/nvmeioctl/syncio"
 	"nvop/pcie"
 )
 
@@ -26,11 +22,16 @@ type soakTarget struct {
 	address string
 	serial  string
 	// drive is nil for a file.
-	drive  *drive
-	inv    namespace.Inventory
-	ns     namespace.Namespace
-	path   string // the block node or file; "" for a simulated drive
-	header run.Header
+	drive *drive
+	inv   namespace.Inventory
+	ns    namespace.Namespace
+	path  string // the block node or file; "" for a simulated drive
+	node  string // the generic node of the namespace; "" when there is none
+	// buffered says that the page cache, or what takes its place, cannot be
+	// bypassed.
+	buffered bool
+	engine   ioEngine
+	header   run.Header
 	// held keeps the block node claimed exclusively while a run writes, so that
 	// nobody mounts it meanwhile; nil before.
 	held *os.File
@@ -40,13 +41,31 @@ type soakTarget struct {
 type soakFlags struct {
 	NSID      uint32 `name:"nsid" help:"The namespace (default: the one the address names, or the only one)." placeholder:"N"`
 	Overwrite bool   `help:"Allow a file that is not empty to be overwritten."`
+	engineFlags
 	consentFlags
+	// resumed is the capacity of a run that is resumed, in bytes.
+	resumed uint64
 }
 
 // openSoak opens an address for a soak and finds out what is there.
 func (a *app) openSoak(ctx context.Context, address string, f soakFlags) (*soakTarget, error) {
+	t, err := a.findSoak(ctx, address, f)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.chooseEngine(ctx, f.engineFlags); err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	t.header.Engine = t.engine.text(t)
+	return t, nil
+}
+
+func (a *app) findSoak(ctx context.Context, address string, f soakFlags) (*soakTarget, error) {
 	if path, ok := strings.CutPrefix(address, "file:"); ok {
-		return openSoakFile(address, path)
+		return openSoakFile(address, path, f)
+	}
+	if f.Capacity != "" {
+		return nil, usagef("--capacity is for file:/dev/null and the like; a drive has a size")
 	}
 	d, err := a.open(address)
 	if err != nil {
@@ -56,27 +75,6 @@ func (a *app) openSoak(ctx context.Context, address string, f soakFlags) (*soakT
 	if err := t.find(ctx, f); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
-	return t, nil
-}
-
-// openSoakFile looks at a file, block or character device that is soaked as a
-// plain data path.
-func openSoakFile(address, path string) (*soakTarget, error) {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return nil, err
-	}
-	q, err := syncio.Open(abs, syncio.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer q.Close()
-	if q.SizeBytes() <= 0 {
-		return nil, fmt.Errorf("%s: it has no size; make the file as large as it shall be (truncate -s 10G FILE)", address)
-	}
-	t := &soakTarget{address: "file:" + abs, serial: "file:" + abs, path: abs}
-	t.region = region{capacityBytes: uint64(q.SizeBytes()), lbaBytes: uint32(q.LogicalBlockBytes())}
-	t.header = run.Header{Address: t.address, Serial: t.serial, Model: "file", NGUID: fileIdentity(abs), OverProvisioningPermille: -1, PowerState: -1, LBADataBytes: t.lbaBytes}
 	return t, nil
 }
 
@@ -142,7 +140,7 @@ func (t *soakTarget) findNode() error {
 	}
 	for _, ns := range inv.NamespacesOf(d.target.Controllers[0].Name) {
 		if ns.NSID == t.ns.NSID && ns.Node != "" {
-			t.path = ns.Node
+			t.path, t.node = ns.Node, ns.GenericNode
 			return nil
 		}
 	}
@@ -228,7 +226,7 @@ func (t *soakTarget) check(ctx context.Context, accepted []inuse.Kind) error {
 
 // checkFile refuses a file that holds something.
 func (t *soakTarget) checkFile(overwrite bool) error {
-	if t.drive != nil || overwrite {
+	if t.drive != nil || overwrite || t.buffered {
 		return nil
 	}
 	f, err := os.Open(t.path)
@@ -241,24 +239,6 @@ func (t *soakTarget) checkFile(overwrite bool) error {
 		err = refusedf("consent", t.address, "add --overwrite to lose it", "the file is not empty")
 	}
 	return err
-}
-
-// queues opens the queue of each worker. A queue for writing is opened only
-// here, after the check.
-func (t *soakTarget) queues(job run.Job, writes bool, clock nvmeioctl.Clock) endurance.QueueFactory {
-	block := uint32(0)
-	for _, p := range job.Phases {
-		block = max(block, p.BlockBytes)
-	}
-	return func(int) (nvmeioctl.IOQueue, error) {
-		if t.drive != nil && t.drive.sim != nil {
-			return t.drive.sim.Queue(t.ns.NSID, job.MaxDepth(), job.TimeLapse)
-		}
-		return syncio.Open(t.path, syncio.Options{
-			Depth: job.MaxDepth(), Write: writes, Clock: clock,
-			LogicalBlockBytes: int(t.lbaBytes), MaxRequestBytes: int(min(uint64(block), math.MaxInt32)),
-		})
-	}
 }
 
 // sampler reads the drive's health; nil for a file, which has none.

@@ -202,6 +202,8 @@ type Job struct {
 	Pause Pause `json:"pause,omitzero"`
 	// Verify is how what was written is told and checked.
 	Verify Verify `json:"verify,omitzero"`
+	// Data is how compressible what is written is.
+	Data Data `json:"data,omitzero"`
 	// SampleIntervalNS is how often health is read, on the drive's calendar;
 	// 0 means 10 s.
 	SampleIntervalNS int64 `json:"sample_interval_ns"`
@@ -256,7 +258,10 @@ type Header struct {
 	// not known.
 	APST string `json:"apst,omitempty"`
 	// Link is the PCIe link as the user reads it ("32 GT/s x4"); empty when none.
-	Link   string `json:"link,omitempty"`
+	Link string `json:"link,omitempty"`
+	// Engine is how data is moved, and why that way where another was not
+	// possible; empty for a simulated drive.
+	Engine string `json:"engine,omitempty"`
 	Host   string `json:"host,omitempty"`
 	Kernel string `json:"kernel,omitempty"`
 	// Version of nvop.

@@ -114,7 +114,7 @@ func (x activator) Take(ctx context.Context, s *txn.Scope) (json.RawMessage, err
 		return nil, err
 	}
 	if !needed {
-		return x.left(ctx, s, a, revision)
+		return x.left(ctx, s, a, revision, false)
 	}
 	host, ok := nvmeioctl.As[nvmeioctl.Resetter](s.Device)
 	if !ok {
@@ -128,11 +128,11 @@ func (x activator) Take(ctx context.Context, s *txn.Scope) (json.RawMessage, err
 	if err := host.ResetController(context.WithoutCancel(ctx)); err != nil {
 		return nil, fmt.Errorf("%w: controller reset: %w", nvmeioctl.ErrIndeterminate, err)
 	}
-	return x.left(context.WithoutCancel(ctx), s, a, revision)
+	return x.left(context.WithoutCancel(ctx), s, a, revision, true)
 }
 
 // left waits until the controller answers, and says what runs.
-func (x activator) left(ctx context.Context, s *txn.Scope, a activation, revision string) (json.RawMessage, error) {
+func (x activator) left(ctx context.Context, s *txn.Scope, a activation, revision string, reset bool) (json.RawMessage, error) {
 	r, err := x.staged(s, a)
 	if err != nil {
 		return nil, err
@@ -146,6 +146,8 @@ func (x activator) left(ctx context.Context, s *txn.Scope, a activation, revisio
 			if s.Direction == txn.Backward {
 				r.Revision, r.Slot = revision, now.Active
 			}
+			return json.Marshal(r)
+		case err == nil && !reset:
 			return json.Marshal(r)
 		case err == nil:
 			// It is back and runs the old revision (case FW-05): a drive may need
@@ -178,7 +180,7 @@ func (x activator) Verify(ctx context.Context, s *txn.Scope) (txn.Verdict, json.
 	if err != nil || needed {
 		return txn.NotDone, nil, err
 	}
-	raw, err := x.left(ctx, s, a, revision)
+	raw, err := x.left(ctx, s, a, revision, false)
 	return txn.Done, raw, err
 }
 

@@ -410,7 +410,7 @@ func (p params) step(kind string, s State) (txn.Step, error) {
 			return txn.Step{}, err
 		}
 		step.Commands = append(step.Commands, cmd)
-		if old, ok := s.Slot(p.Slot); ok && p.Image != nil && old.Revision != "" {
+		if old, ok := s.Slot(p.Slot); ok && p.stores() && old.Revision != "" {
 			step.Destroys = fmt.Sprintf("revision %s in slot %d", old.Revision, old.Number)
 		}
 	}
@@ -435,13 +435,13 @@ func (p params) undoText(s State) string {
 		return "cannot be undone: the old boot partition is not read back"
 	case p.Action == nvmespec.CommitStore:
 		return "not needed: nothing activates it; what the slot held before is not brought back"
-	case !ok || s.Active == p.Slot && p.Image != nil:
+	case !ok || s.Active == p.Slot && p.stores():
 		return "cannot be undone: the slot of the revision that runs is overwritten"
 	case p.Action == nvmespec.CommitActivateNow:
 		return fmt.Sprintf("stages slot %d with revision %s again, which runs after a reset", s.Active, active.Revision)
 	}
 	text := fmt.Sprintf("makes slot %d with revision %s the next to run again", s.Active, active.Revision)
-	if old, ok := s.Slot(p.Slot); ok && p.Image != nil && old.Revision != "" {
+	if old, ok := s.Slot(p.Slot); ok && p.stores() && old.Revision != "" {
 		text += fmt.Sprintf("; revision %s in slot %d is not brought back", old.Revision, p.Slot)
 	}
 	return text

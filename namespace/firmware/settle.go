@@ -103,7 +103,7 @@ func (p params) judgeActivation(r Record, now State, done admin.Committed) (Reco
 	kind, pending := done.Status.ResetPending()
 	r.NextSeen = now.Next == p.Slot
 	switch {
-	case now.Running == r.Revision && now.Active == p.Slot && (p.Image == nil || p.Before.Active != p.Slot || p.Action == nvmespec.CommitActivateNow && !pending):
+	case now.Running == r.Revision && now.Active == p.Slot && (!p.stores() || p.Before.Active != p.Slot || p.Action == nvmespec.CommitActivateNow && !pending):
 		r.Phase = PhaseActive
 		return r, nil
 	case p.Action == nvmespec.CommitActivateNow && !pending:
@@ -168,7 +168,7 @@ func (u updater) verifyForward(s *txn.Scope, p params, now State) (txn.Verdict, 
 	now2, _ := now.Slot(p.Slot)
 	tells := s.Answered || r.NextSeen && old.Next != p.Slot || r.Phase == PhaseActive && old.Active != p.Slot ||
 		p.Image != nil && slot.Revision != now2.Revision && p.Action == nvmespec.CommitStore
-	if p.Image == nil && now.Next == p.Slot {
+	if !p.stores() && now.Next == p.Slot {
 		tells = true // what the slot holds has not changed: it is as wanted
 	}
 	if !tells {
@@ -197,7 +197,7 @@ func (u updater) back(s *txn.Scope, p params, now State) (params, bool, error) {
 	switch {
 	case s.Step.Kind == KindDownload, p.Action == nvmespec.CommitStore && p.Slot != old.Active:
 		return p, false, nil
-	case p.Image != nil && p.Slot == old.Active:
+	case p.stores() && p.Slot == old.Active:
 		if held.Revision == want.Revision && left.Phase == "" {
 			return p, false, nil // nothing was stored
 		}

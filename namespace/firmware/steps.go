@@ -84,6 +84,11 @@ func (p params) fields() nvmespec.FirmwareCommitFields {
 
 func (p params) pieces() uint64 { return (p.SizeBytes + p.ChunkBytes - 1) / p.ChunkBytes }
 
+// stores says that the slot's content is replaced.
+func (p params) stores() bool {
+	return p.Image != nil || p.Action == nvmespec.CommitStore || p.Action == nvmespec.CommitStoreActivate
+}
+
 func (p params) boot() bool { return p.Action >= nvmespec.CommitBootPartition }
 
 // commitTimeout is generous: a timeout resets the controller in the middle.
@@ -172,9 +177,9 @@ func (updater) unchanged(s *txn.Scope, p params, now State) error {
 	}
 	slot, _ := now.Slot(p.Slot)
 	switch {
-	case p.Image != nil && now.Active == p.Slot && p.Before.Active != p.Slot:
+	case p.stores() && now.Active == p.Slot && p.Before.Active != p.Slot:
 		return refused("firmware slot", s.Device.String(), "make a new plan", "slot %d runs now, and did not when this was planned", p.Slot)
-	case p.Image == nil && p.Revision != "" && slot.Revision != p.Revision:
+	case !p.stores() && p.Revision != "" && slot.Revision != p.Revision:
 		return refused("firmware slot", s.Device.String(), "make a new plan", "slot %d holds %q and not revision %s", p.Slot, slot.Revision, p.Revision)
 	}
 	return nil

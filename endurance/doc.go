@@ -66,6 +66,8 @@ type Config struct {
 	StartWallUnixNS int64
 	// Resume is the last checkpoint of the run; nil starts anew.
 	Resume *run.Checkpoint
+	// Of is the run that is verified, when the job only reads what another wrote.
+	Of *Written
 	// Samples are those already recorded of the run, when it is resumed: WAF
 	// is computed over them and the new ones.
 	Samples []run.Sample

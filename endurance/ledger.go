@@ -66,6 +66,8 @@ type ledger struct {
 	// crashHigh is how far a session that crashed in this phase may have gone.
 	crashHigh uint64
 	failure   error // of the journal or the drive's file
+	// listed is how many mismatches of each kind are recorded one by one.
+	listed map[run.MismatchKind]int
 }
 
 // newLedger prepares the books of a session.
@@ -100,6 +102,7 @@ func (l *ledger) restore() error {
 	for i := range l.marks {
 		l.marks[i] = run.WorkerMark{Next: uint64(i)}
 	}
+	l.doubt()
 	if l.cfg.Resume == nil {
 		return nil
 	}
@@ -166,10 +169,12 @@ func (l *ledger) beginPhase(s *stage, second int64, resumed bool) {
 	l.rowOps, l.peakOps, l.idleNS, l.stalled = 0, 0, 0, false
 	l.rules.steady = newSteadiness(l.lapse)
 	if resumed {
+		l.prepareChecks()
 		return
 	}
 	l.cp.Phase, l.cp.Pass, l.cp.PhaseTotals, l.cp.PhaseActiveNS = uint32(s.index), 0, run.Totals{}, 0
 	l.cp.PhaseFirstSecond, l.crashHigh = second, 0
+	l.cp.PhaseVerified, l.cp.Flushed = run.Verified{}, nil
 	for d := range directions {
 		l.open[d].Reset()
 		l.sum[d].Reset()
@@ -182,6 +187,7 @@ func (l *ledger) beginPhase(s *stage, second int64, resumed bool) {
 	if s.Kind == run.PhaseMeasure && l.cp.Measured == nil {
 		l.cp.Measured = l.latest
 	}
+	l.prepareChecks()
 	l.event(second, run.EventPhaseStarted, fmt.Sprintf("phase %d: %s, %s", s.index, s.Kind, s.Pattern))
 }
 
@@ -289,6 +295,7 @@ func (l *ledger) tallied(r *run.Row, y *tally, hist *[directions]*stats.Histogra
 		}
 	}
 	l.failures(r.Second, y)
+	l.verified(r.Second, y)
 	m := &l.marks[y.worker]
 	m.Next = y.mark.Next
 	m.Incomplete = append(m.Incomplete[:0], y.mark.Incomplete...)
@@ -304,6 +311,9 @@ func (l *ledger) failures(second int64, y *tally) {
 		}
 		if f.op.Write {
 			e.Op = "write"
+		}
+		if f.flush {
+			e.Op = "flush"
 		}
 		if f.err != nil {
 			e.Text = f.err.Error()
@@ -512,6 +522,7 @@ func (l *ledger) commit(state run.State, clockNS int64, verdict *run.Verdict) er
 func clearBatch(b *run.Batch) {
 	*b = run.Batch{
 		Rows: b.Rows[:0], Gaps: b.Gaps[:0], Histograms: b.Histograms[:0], Samples: b.Samples[:0], Events: b.Events[:0],
+		Mismatches: b.Mismatches[:0],
 	}
 }
 
@@ -533,12 +544,13 @@ func (l *ledger) checkpoint(state run.State, clockNS int64) {
 	}
 	l.cp.LowWater, l.cp.Pass = low, 0
 	if l.stage != nil && l.stage.blocks != 0 {
-		l.cp.Pass = low / l.stage.blocks
+		l.cp.Pass = l.stage.passes(low / l.stage.blocks)
 	}
 	l.cp.ReservedHigh = max(highest, l.crashHigh)
 	if state == run.StateRunning && l.stage != nil {
 		l.cp.ReservedHigh = max(l.cp.ReservedHigh, l.reserve(low))
 	}
+	l.cp.Doubts, l.cp.Flushed = l.track.doubts.all(), slices.Clone(l.cp.Flushed)
 	l.cp.Open = l.encode(&l.open, l.openFirst, l.openRows)
 	l.cp.PhaseSum = l.encode(&l.sum, l.cp.PhaseFirstSecond, l.openFirst-l.cp.PhaseFirstSecond)
 	l.cp.PhaseLate = l.encode(&l.late, l.cp.PhaseFirstSecond, l.cp.NextSecond-l.cp.PhaseFirstSecond)

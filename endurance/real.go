@@ -458,6 +458,7 @@ func (m *machine) active(second int64, until nvmeioctl.Instant) int64 {
 func (m *machine) forget() {
 	for i, t := range m.threads {
 		for _, y := range t.arrived {
+			m.ledger.flushedTo(i, y.flushed)
 			m.ledger.marks[i] = run.WorkerMark{Next: y.mark.Next, Incomplete: append([]uint64(nil), y.mark.Incomplete...)}
 			y.reset()
 			t.free <- y

@@ -61,6 +61,9 @@ func newSession(ctx context.Context, cfg *Config, now time.Time) (*session, erro
 		}
 		s.stages = append(s.stages, st)
 	}
+	if err := s.prepareData(); err != nil {
+		return nil, err
+	}
 	s.ledger = newLedger(cfg, s.track)
 	if err := s.resume(); err != nil {
 		return nil, err
@@ -68,6 +71,24 @@ func newSession(ctx context.Context, cfg *Config, now time.Time) (*session, erro
 	s.poll = newPoll(job.SampleIntervalNS / second1)
 	s.ledger.scribe = newScribe(ctx, cfg.Recorder)
 	return s, nil
+}
+
+// prepareData makes the data that the run writes, or that the run wrote which is
+// verified.
+func (s *session) prepareData() (err error) {
+	of := s.cfg.Of
+	if (of != nil) != (s.job.Verify.Of != nil) {
+		return errors.New("endurance: a run that verifies another needs that one, and no other does")
+	}
+	if of == nil {
+		s.track.source, err = newSource(s.job, s.cfg.StartWallUnixNS)
+		return err
+	}
+	if of.Job.CapacityBytes != s.job.CapacityBytes || of.Job.LBABytes != s.job.LBABytes || of.Job.TimeLapse > 1 {
+		return fmt.Errorf("%w: the run to be verified addressed other blocks", run.ErrJob)
+	}
+	s.track.source, err = newSource(&of.Job, of.StartWallUnixNS)
+	return err
 }
 
 // resume finds where an earlier session left off.

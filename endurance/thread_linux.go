@@ -2,11 +2,11 @@ package endurance
 
 import (
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"nvop/endurance/run"
-	"nvop/endurance/workload"
 	"nvop/nvmeioctl"
 )
 
@@ -73,7 +73,8 @@ func (w *worker) equip(job *run.Job) error {
 	for i := range w.buffers {
 		w.buffers[i] = all[i*each : i*each+block : i*each+block]
 	}
-	w.data = workload.NewData(job.Seed)
+	w.data = w.track.source
+	w.flush.every = time.Duration(job.Verify.FlushIntervalNS)
 	return nil
 }
 

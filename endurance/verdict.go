@@ -107,6 +107,16 @@ func isGoal(kind run.StopKind) bool {
 func (l *ledger) phaseResult() run.PhaseResult {
 	r := run.PhaseResult{
 		Phase: l.cp.Phase, Kind: l.stage.Kind, FirstSecond: l.cp.PhaseFirstSecond, Totals: l.cp.PhaseTotals, ActiveNS: l.cp.PhaseActiveNS,
+		Verified: l.cp.PhaseVerified,
+	}
+	for _, m := range l.marks {
+		if m.Next < l.stage.limit {
+			r.Next = make([]uint64, len(l.marks))
+			for i := range l.marks {
+				r.Next[i] = l.marks[i].Next
+			}
+			break
+		}
 	}
 	var whole [directions]*stats.Histogram
 	for d := range directions {
@@ -288,7 +298,7 @@ func (l *ledger) firstSecondOf(phase int) int64 {
 // verdict says how the run, or this session of it, ended.
 func (l *ledger) verdict(state run.State, reason string) *run.Verdict {
 	v := &run.Verdict{
-		State: state, Reason: reason, Totals: l.cp.Totals,
+		State: state, Reason: reason, Totals: l.cp.Totals, Verified: l.cp.Verified,
 		Phases: append([]run.PhaseResult(nil), l.cp.Results...),
 		Limits: append([]run.LimitResult(nil), l.limits...),
 		WAF:    l.workloadWAF(), Lifetime: LifetimeWAF(l.latest),
@@ -326,6 +336,7 @@ func (l *ledger) fail(v *run.Verdict) {
 	if n := v.Totals.Errors(); n != 0 {
 		bad("%d operations failed", n)
 	}
+	l.verifyNotes(v, bad)
 	if v.Deltas.Available {
 		if !v.Deltas.MediaErrors.IsZero() {
 			bad("%s new media errors", v.Deltas.MediaErrors)

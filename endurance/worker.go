@@ -13,6 +13,7 @@ import (
 	"nvop/endurance/stats"
 	"nvop/endurance/workload"
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/pattern"
 )
 
 const (
@@ -38,6 +39,7 @@ type ioFailure struct {
 	op     workload.Op
 	status uint16
 	err    error
+	flush  bool
 }
 
 // tally is what one worker did in one second, and where it then stood. A worker
@@ -60,6 +62,12 @@ type tally struct {
 	drained  bool
 	// waited says that the phase's time ran out while nothing was due.
 	waited bool
+	// verified counts what was compared, mismatches are those listed.
+	verified   run.Verified
+	mismatches []run.Mismatch
+	// flushed is the position below which everything had completed when a flush
+	// began that has completed.
+	flushed uint64
 	// merged says that it holds more than its second, since no other was free.
 	merged bool
 	// finished is the last tally of a phase; fatal says why it came early.
@@ -85,6 +93,7 @@ func (t *tally) reset() {
 		}
 	}
 	t.failures = t.failures[:0]
+	t.verified, t.mismatches, t.flushed = run.Verified{}, t.mismatches[:0], 0
 	t.mark.Incomplete = t.mark.Incomplete[:0]
 	t.drained, t.waited, t.merged, t.finished, t.fatal = false, false, false, false, nil
 }
@@ -114,6 +123,11 @@ type track struct {
 	// hold keeps the workers from submitting until it is taken back.
 	hold  atomic.Bool
 	lanes []lane
+	// source is the data of the run, history what was written before the phase,
+	// which changes between phases only.
+	source  *pattern.Source
+	history *history
+	doubts  doubtList
 }
 
 // slowest is the smallest value of one field of all lanes.
@@ -138,6 +152,9 @@ type slot struct {
 	// free is when the slot became free: its last completion.
 	free nvmeioctl.Instant
 	busy bool
+	// flush says that the slot flushes, look that its operation is read again.
+	flush bool
+	look  *secondLook
 }
 
 // worker keeps one queue busy. It is stepped by a driver and knows neither
@@ -145,7 +162,7 @@ type slot struct {
 type worker struct {
 	id      int
 	queue   nvmeioctl.IOQueue
-	data    *workload.Data // nil when the queue keeps no contents
+	data    *pattern.Source // nil when the queue keeps no contents
 	buffers [][]byte       // one a slot; nil without data
 	mapping []byte         // what they are cut from
 	track   *track
@@ -155,8 +172,6 @@ type worker struct {
 	gen      *workload.Generator
 	lbaBytes uint32
 	stride   uint64
-	// base is the generation of the phase's first pass.
-	base uint64
 	// next is the next position; pass and index are it, taken apart.
 	next, pass, index uint64
 	// retry are positions that were submitted in an earlier session and not
@@ -165,8 +180,15 @@ type worker struct {
 	// high and passOpen are the latest seen of the shared limits, aheadOf that
 	// of a sequential phase.
 	high, passOpen, aheadOf uint64
-	// writing are the blocks with a write in flight, where draws could meet.
+	// writing are the blocks with a write in flight, where draws could meet; with
+	// those being read too, where what is read is checked.
 	writing *blockSet
+	// inspect compares what is read; nil where nothing is checked. looks are the
+	// slots that have to read again.
+	inspect *inspector
+	looks   []uint32
+	// flush makes what was written trusted.
+	flush flusher
 	// pace says when the next operation is due.
 	pace schedule
 
@@ -242,8 +264,10 @@ func (w *worker) begin(s *stage, lbaBytes uint32, mark run.WorkerMark, low uint6
 	if err != nil {
 		return err
 	}
+	if w.inspect, err = w.newInspector(s, lbaBytes); err != nil {
+		return err
+	}
 	w.stage, w.gen, w.lbaBytes, w.deadline = s, gen, lbaBytes, deadline
-	w.base = uint64(s.index)<<48 + 1
 	w.next, w.pass, w.index = mark.Next, 0, mark.Next
 	if s.blocks != 0 {
 		w.pass, w.index = mark.Next/s.blocks, mark.Next%s.blocks
@@ -259,6 +283,7 @@ func (w *worker) begin(s *stage, lbaBytes uint32, mark run.WorkerMark, low uint6
 	if s.Pattern == run.PatternReplacement && s.ReadPercent < 100 {
 		w.writing = newBlockSet(int(s.Depth) * workload.CellsMost)
 	}
+	w.looks, w.flush = w.looks[:0], flusher{every: w.flush.every, due: start.Add(w.flush.every)}
 	w.pace.begin(s.pace, low, start)
 	w.floor = max(w.floor, start)
 	w.depth = int(s.Depth)
@@ -338,6 +363,13 @@ func (w *worker) fail(err error) {
 // can be submitted, in real time what is due now.
 func (w *worker) fill(until nvmeioctl.Instant) {
 	w.requests = w.requests[:0]
+	w.lookAgain()
+	w.fillSlots(until)
+	w.flushDue()
+}
+
+// fillSlots gives the free slots operations.
+func (w *worker) fillSlots(until nvmeioctl.Instant) {
 	used := 0
 	if w.fatal != nil || w.track.stop.Load() {
 		w.exhausted = true
@@ -380,7 +412,7 @@ func (w *worker) fill(until nvmeioctl.Instant) {
 		if w.data != nil {
 			r.Buf = w.buffers[tag][:s.op.LengthBytes]
 			if s.op.Write {
-				w.data.Fill(r.Buf, uint64(s.op.OffsetBytes)/uint64(w.lbaBytes), s.generation, int(w.lbaBytes))
+				w.data.Fill(r.Buf, uint64(s.op.OffsetBytes)/uint64(w.lbaBytes), s.generation)
 			}
 		}
 		w.requests = append(w.requests, r)
@@ -431,12 +463,11 @@ func (w *worker) claim(s *slot) bool {
 		w.retry = w.retry[:n-1]
 		if w.stage.blocks == 0 {
 			s.op = w.drawn(s.position)
-			s.generation = w.base + s.position
+			s.generation = w.stage.generation(0, s.position)
 			return true
 		}
 		pass := s.position / w.stage.blocks
-		s.op = w.gen.At(pass, s.position%w.stage.blocks)
-		s.generation = w.base + pass
+		w.ordered(s, pass, s.position%w.stage.blocks)
 		return true
 	}
 	if w.next >= w.stage.limit {
@@ -447,12 +478,11 @@ func (w *worker) claim(s *slot) bool {
 		return false
 	}
 	s.position = w.next
-	s.generation = w.base + w.pass
 	if w.stage.blocks == 0 {
 		s.op = w.drawn(w.next)
-		s.generation += w.next
+		s.generation = w.stage.generation(0, w.next)
 	} else {
-		s.op = w.gen.At(w.pass, w.index)
+		w.ordered(s, w.pass, w.index)
 	}
 	w.next += w.stride
 	w.index += w.stride
@@ -461,6 +491,15 @@ func (w *worker) claim(s *slot) bool {
 		w.pass++
 	}
 	return true
+}
+
+// ordered gives a slot the operation at an index of a pass.
+func (w *worker) ordered(s *slot, pass, index uint64) {
+	s.op = w.gen.At(pass, index)
+	s.generation = w.stage.generation(pass, 0)
+	if w.stage.readsBack(pass) {
+		s.op.Write = false
+	}
 }
 
 // allowed says whether the next position may be submitted now: it is below the
@@ -507,7 +546,7 @@ func (w *worker) drawn(position uint64) workload.Op {
 	for attempt := uint32(1); w.writing.meets(&op); attempt++ {
 		op = w.gen.Redraw(position, attempt)
 	}
-	if op.Write {
+	if op.Write || w.inspect != nil {
 		w.writing.claim(&op)
 	}
 	return op
@@ -534,12 +573,7 @@ func (w *worker) submit() {
 	}
 	for _, r := range w.requests[n:] {
 		s := &w.slots[r.Tag]
-		if w.writing != nil && s.op.Write {
-			w.writing.release(&s.op)
-		}
-		s.busy = false
-		w.retry = append(w.retry, s.position)
-		w.free = append(w.free, r.Tag)
+		w.takeBack(s, r.Tag)
 	}
 	if err == nil {
 		err = fmt.Errorf("the queue took %d of %d requests and %d are outstanding of %d", n, len(w.requests), w.outstanding, w.queue.Depth())
@@ -557,6 +591,10 @@ func (w *worker) account(results []nvmeioctl.IOResult) {
 			continue
 		}
 		s := &w.slots[r.Tag]
+		if s.flush {
+			w.flushed(t, s, r)
+			continue
+		}
 		d := dirRead
 		if s.op.Write {
 			d = dirWrite
@@ -570,14 +608,16 @@ func (w *worker) account(results []nvmeioctl.IOResult) {
 		} else {
 			w.failed(t, s.op, d, r)
 		}
-		if w.writing != nil && s.op.Write {
-			w.writing.release(&s.op)
-		}
-		s.busy = false
-		s.free = r.Done
-		w.free = append(w.free, r.Tag)
 		w.outstanding--
 		t.lastDone = max(t.lastDone, r.Done)
+		s.free = r.Done
+		if d == dirWrite {
+			w.flush.dirty = true
+		} else if w.inspect != nil && w.looksAgain(t, s, r) {
+			w.looks = append(w.looks, r.Tag)
+			continue
+		}
+		w.done(s, r.Tag)
 	}
 	for d := range w.latencies {
 		if n := len(w.latencies[d]); n != 0 {
@@ -605,6 +645,33 @@ func (w *worker) failed(t *tally, op workload.Op, d int, r *nvmeioctl.IOResult) 
 	if isGone(r.Err) {
 		w.retry = append(w.retry, w.slots[r.Tag].position)
 		w.fail(fmt.Errorf("worker %d: %w", w.id, r.Err))
+	} else if d == dirWrite {
+		p := w.slots[r.Tag].position
+		w.track.doubts.add(run.Doubt{Phase: uint32(w.stage.index), First: p, Past: p + 1, Failed: true})
+	}
+}
+
+// done gives a slot back whose operation is over.
+func (w *worker) done(s *slot, tag uint32) {
+	if w.writing != nil && (s.op.Write || w.inspect != nil) {
+		w.writing.release(&s.op)
+	}
+	s.busy = false
+	w.free = append(w.free, tag)
+}
+
+// takeBack keeps what a request was for that the queue did not take.
+func (w *worker) takeBack(s *slot, tag uint32) {
+	switch {
+	case s.flush:
+		s.flush, w.flush.busy = false, false
+		s.busy = false
+		w.free = append(w.free, tag)
+	case s.look != nil:
+		w.looks = append(w.looks, tag)
+	default:
+		w.done(s, tag)
+		w.retry = append(w.retry, s.position)
 	}
 }
 
@@ -622,10 +689,11 @@ func (w *worker) close(next *tally, through, nextSecond int64) *tally {
 	t.mark.Next = w.next
 	t.mark.Incomplete = append(t.mark.Incomplete[:0], w.retry...)
 	for i := range w.slots[:w.depth] {
-		if w.slots[i].busy {
+		if w.slots[i].busy && !w.slots[i].flush {
 			t.mark.Incomplete = append(t.mark.Incomplete, w.slots[i].position)
 		}
 	}
+	t.flushed = w.flush.below
 	t.fatal = w.fatal
 	t.drained = w.exhausted
 	if next != nil {

@@ -228,6 +228,8 @@ func (j *Job) validateTrust() error {
 	switch v := &j.Verify; {
 	case v.Trust != TrustCompleted && v.Trust != TrustFlushed:
 		return jobError("%q is nothing to trust: flushed, or nothing for completed", v.Trust)
+	case j.Data.CompressPermille > 1000 || j.Data.DedupPermille > 1000:
+		return jobError("data of %d and %d thousandths: 1000 do not compress and do not repeat", j.Data.CompressPermille, j.Data.DedupPermille)
 	case v.FlushIntervalNS < 0:
 		return jobError("negative interval between flushes")
 	case v.Trust == TrustFlushed && v.FlushIntervalNS == 0 && v.Of == nil:
@@ -242,4 +244,15 @@ func (j *Job) validateTrust() error {
 		}
 	}
 	return nil
+}
+
+// Data is how compressible what is written is.
+type Data struct {
+	// CompressPermille is what a block compresses to, in thousandths of its size,
+	// and DedupPermille how many different contents there are, in thousandths of
+	// the 4 KiB units written. 0 and 1000 mean that nothing compresses, and that
+	// all differ. Duplicates cannot say where they belong, so fewer mistakes are
+	// told among them.
+	CompressPermille uint16 `json:"compress_permille,omitempty"`
+	DedupPermille    uint16 `json:"dedup_permille,omitempty"`
 }

@@ -1,0 +1,385 @@
+package endurance
+
+import (
+	"fmt"
+
+	"nvop/endurance/run"
+	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/pattern"
+)
+
+const (
+	// mismatchesListed is how many blocks that are wrong a worker lists in a
+	// second; the rest are counted.
+	mismatchesListed = 64
+	// differenceBytes is how much of a difference is kept.
+	differenceBytes = 64
+)
+
+// suspect is a block that was not right when it was first read.
+type suspect struct {
+	lba uint64
+	// first is what it looked like; nil when it could not be read.
+	first *run.Mismatch
+}
+
+// secondLook reads the suspects of one operation again, block by block: what is
+// right then was stale, and what is not is named.
+type secondLook struct {
+	suspects []suspect
+	at       int
+	op       opOf
+}
+
+// opOf is what a slot was doing before it looked again.
+type opOf struct {
+	offsetBytes int64
+	lengthBytes int32
+}
+
+// inspector compares what a worker reads.
+type inspector struct {
+	source *pattern.Source
+	lookup *lookup
+	lba    uint64 // bytes of a logical block
+	run    uint64
+}
+
+// read compares a whole operation that was read, and lists the blocks that have
+// to be read again. It allocates only when some have.
+func (x *inspector) read(t *tally, b []byte, offsetBytes int64) *secondLook {
+	var look *secondLook
+	v := &t.verified
+	lba := uint64(offsetBytes) / x.lba
+	for len(b) != 0 {
+		n := x.stretch(lba, len(b))
+		part := b[:n]
+		for len(part) != 0 {
+			right, bad := x.compare(v, part, lba)
+			part = part[right*int(x.lba):]
+			lba += uint64(right)
+			if bad {
+				if look == nil {
+					look = &secondLook{}
+				}
+				m := x.diagnose(part[:x.lba], lba)
+				look.suspects = append(look.suspects, suspect{lba: lba, first: &m})
+				part = part[x.lba:]
+				lba++
+			}
+		}
+		b = b[n:]
+	}
+	return look
+}
+
+// unread makes suspects of all blocks of an operation that could not be read.
+func (x *inspector) unread(offsetBytes int64, lengthBytes int32) *secondLook {
+	look := &secondLook{}
+	first := uint64(offsetBytes) / x.lba
+	for i := range uint64(lengthBytes) / x.lba {
+		if b := x.lookup.believe(first+i, 0); b.n != 0 {
+			look.suspects = append(look.suspects, suspect{lba: first + i})
+		}
+	}
+	return look
+}
+
+// stretch is how many bytes from a block on share one history, at most so many.
+func (x *inspector) stretch(lba uint64, bytes int) int {
+	if x.lookup.isUniform {
+		return bytes
+	}
+	step := x.lookup.step
+	if step >= uint64(bytes) && step == ^uint64(0) {
+		return bytes
+	}
+	return int(min(uint64(bytes), step-lba*x.lba%step))
+}
+
+// compare compares blocks that share a history, up to the first that is wrong,
+// and counts those before it.
+func (x *inspector) compare(v *run.Verified, b []byte, lba uint64) (right int, bad bool) {
+	n := len(b) / int(x.lba)
+	w := write{generation: x.lookup.uniform, certainty: certain}
+	if !x.lookup.isUniform {
+		t := x.lookup.trail(lba)
+		var some bool
+		if w, some = t.next(); !some {
+			return n, false // never written: there is nothing to compare with
+		}
+	}
+	if w.certainty == certain {
+		right = x.source.Check(b, lba, w.generation)
+		v.Blocks += uint64(right)
+		v.Right += uint64(right)
+		return right, right < n
+	}
+	for right < n {
+		if !x.acceptable(v, b[right*int(x.lba):][:x.lba], lba+uint64(right)) {
+			return right, true
+		}
+		right++
+	}
+	return right, false
+}
+
+// acceptable judges a block of which it is not certain what it must hold.
+func (x *inspector) acceptable(v *run.Verified, block []byte, lba uint64) bool {
+	b := x.lookup.believe(lba, 0)
+	open := false
+	for i := range b.writes[:b.n] {
+		w := &b.writes[i]
+		if open = open || w.open; w.open {
+			continue
+		}
+		if x.source.Check(block, lba, w.generation) == 1 {
+			x.undecided(v, open)
+			return true
+		}
+	}
+	if !open {
+		return false
+	}
+	h, ok := x.source.Intact(block)
+	if !ok || h.Run != x.run || h.LBA != lba && !h.Duplicate {
+		return false
+	}
+	if !h.Duplicate && h.Generation < b.floor() {
+		return false
+	}
+	x.undecided(v, true)
+	return true
+}
+
+// floor is the least generation that a block may have.
+func (b *belief) floor() uint64 {
+	if b.bottom || b.n == 0 {
+		return 0
+	}
+	return b.writes[b.n-1].generation
+}
+
+func (x *inspector) undecided(v *run.Verified, open bool) {
+	v.Blocks++
+	if open {
+		v.Undecided++
+	} else {
+		v.Unknown++
+	}
+}
+
+// diagnose names what is wrong with a block. A kind of "" means that nothing is:
+// it is one of the contents that it may have.
+func (x *inspector) diagnose(block []byte, lba uint64) run.Mismatch {
+	b := x.lookup.believe(lba, 2)
+	e := pattern.Expected{First: b.bottom}
+	doubt, open := false, false
+	certains := 0
+	for i := range b.writes[:b.n] {
+		w := &b.writes[i]
+		switch {
+		case w.open:
+			open = true
+		case !open && !e.Known:
+			e.Generation, e.Known = w.generation, true
+			doubt = w.certainty != certain
+		default:
+			e.Before = append(e.Before, w.generation)
+		}
+		if w.certainty == certain {
+			certains++
+		}
+	}
+	// What was written before the expected write is what First is about.
+	e.First = b.bottom && (b.n <= 1 || !e.Known && certains == 0)
+	d := x.source.Diagnose(block, lba, e)
+	m := run.Mismatch{
+		LBA: lba, ExpectedGeneration: e.Generation, FoundHeader: d.HasHeader, FoundGeneration: d.Header.Generation,
+		FoundLBA: d.Header.LBA, FoundRun: d.Header.Run, OffsetBytes: d.OffsetBytes, Bytes: d.Bytes,
+	}
+	m.Kind = x.kind(&d, &b, doubt)
+	m.Text = describe(&d, &e, &m)
+	m.Expected, m.Found = difference(&d, block)
+	return m
+}
+
+// kind turns a finding into a mismatch, or into nothing where doubts allow it.
+func (x *inspector) kind(d *pattern.Diagnosis, b *belief, doubt bool) run.MismatchKind {
+	switch d.Finding {
+	case pattern.Right, pattern.Blank:
+		return ""
+	case pattern.Intact:
+		if d.Header.Generation < b.floor() {
+			return run.MismatchLost
+		}
+		return ""
+	case pattern.Lost:
+		if doubt && x.mayBe(d, b) {
+			return ""
+		}
+		return run.MismatchLost
+	case pattern.Misdirected:
+		return run.MismatchMisdirected
+	case pattern.Torn:
+		// Of a write in doubt a part may be there.
+		if doubt || b.anyDoubt() {
+			return ""
+		}
+		return run.MismatchTorn
+	}
+	return run.MismatchRotten
+}
+
+// mayBe says whether a block that holds an earlier content may do so, since all
+// writes after that one are in doubt.
+func (x *inspector) mayBe(d *pattern.Diagnosis, b *belief) bool {
+	last := 0 // the first that is certain: nothing below it may be there
+	for last < b.n && b.writes[last].certainty != certain {
+		last++
+	}
+	if last == b.n && b.bottom {
+		return true // everything ever written is in doubt
+	}
+	return d.HasHeader && d.Header.Run == x.run && d.Header.Generation >= b.writes[min(last, b.n-1)].generation
+}
+
+// anyDoubt says that a write that is not an open one is in doubt.
+func (b *belief) anyDoubt() bool {
+	for i := range b.writes[:b.n] {
+		if b.writes[i].certainty == doubtful && !b.writes[i].open {
+			return true
+		}
+	}
+	return false
+}
+
+// difference is up to differenceBytes of what should be and what is.
+func difference(d *pattern.Diagnosis, block []byte) (want, found []byte) {
+	from := int(d.OffsetBytes)
+	to := min(from+differenceBytes, len(block))
+	found = append([]byte(nil), block[from:to]...)
+	if d.Want != nil {
+		want = append([]byte(nil), d.Want[from:to]...)
+	}
+	return want, found
+}
+
+// describe says in words what was found.
+func describe(d *pattern.Diagnosis, e *pattern.Expected, m *run.Mismatch) string {
+	expected := "generation not known"
+	if e.Known {
+		expected = fmt.Sprintf("generation %d expected", e.Generation)
+	}
+	what := ""
+	switch d.Finding {
+	case pattern.Lost, pattern.Intact:
+		what = "holds nothing of this run"
+		if d.HasHeader && d.Header.Run == m.FoundRun && d.Header.LBA == m.LBA {
+			what = fmt.Sprintf("holds generation %d", d.Header.Generation)
+			if e.Known && d.Header.Generation > e.Generation {
+				what += ", which is later than this journal knows"
+			}
+		}
+	case pattern.Misdirected:
+		what = fmt.Sprintf("holds the block of LBA %d, generation %d", d.Header.LBA, d.Header.Generation)
+	case pattern.Torn:
+		what = "is part of one write and part of another"
+		if d.HasOther {
+			what += fmt.Sprintf(" (generation %d)", d.Other)
+		}
+	default:
+		what = "has changed bits"
+	}
+	if d.Want != nil {
+		what += fmt.Sprintf(", %d bytes differ from byte %d on", d.Bytes, d.OffsetBytes)
+	}
+	return fmt.Sprintf("LBA %d: %s; %s", m.LBA, expected, what)
+}
+
+// again judges a block that was read a second time, and lists what is wrong.
+func (x *inspector) again(t *tally, s *suspect, block []byte, r *nvmeioctl.IOResult) {
+	v := &t.verified
+	if r.Status != 0 || r.Err != nil {
+		x.unreadable(t, s, r)
+		return
+	}
+	right, bad := x.compare(v, block, s.lba)
+	if right == 0 && bad {
+		m := x.diagnose(block, s.lba)
+		if m.Kind != "" {
+			x.wrong(t, &m)
+			return
+		}
+		x.excused(v, s.lba)
+		return
+	}
+	// It is right now. Was it wrong before, or did it only fail to be read?
+	if s.first == nil || s.first.Kind == "" {
+		return
+	}
+	m := *s.first
+	m.Text += fmt.Sprintf("; looked %s first, and a second read was right", m.Kind)
+	m.Kind = run.MismatchStale
+	// compare has counted it as right, or not decided.
+	v.Blocks--
+	switch w := x.lookup.believe(s.lba, 0); {
+	case w.n != 0 && w.writes[0].certainty == certain:
+		v.Right--
+	case w.n != 0 && w.writes[0].open:
+		v.Undecided--
+	default:
+		v.Unknown--
+	}
+	x.wrong(t, &m)
+}
+
+// excused counts a block that is not exactly anything, and may be.
+func (x *inspector) excused(v *run.Verified, lba uint64) {
+	b := x.lookup.believe(lba, 0)
+	x.undecided(v, b.n == 0 || !b.anyDoubt())
+}
+
+func (x *inspector) unreadable(t *tally, s *suspect, r *nvmeioctl.IOResult) {
+	m := run.Mismatch{Kind: run.MismatchUnreadable, LBA: s.lba, Status: uint16(r.Status)}
+	b := x.lookup.believe(s.lba, 0)
+	if b.n != 0 && !b.writes[0].open {
+		m.ExpectedGeneration = b.writes[0].generation
+	}
+	why := fmt.Sprintf("status 0x%04x", uint16(r.Status))
+	if r.Err != nil {
+		why = r.Err.Error()
+	}
+	m.Text = fmt.Sprintf("LBA %d: cannot be read: %s", s.lba, why)
+	x.wrong(t, &m)
+}
+
+// wrong counts a mismatch and lists it.
+func (x *inspector) wrong(t *tally, m *run.Mismatch) {
+	t.verified.Blocks++
+	*t.verified.Of(m.Kind)++
+	if len(t.mismatches) < mismatchesListed {
+		t.mismatches = append(t.mismatches, *m)
+	}
+}
+
+// readsBack says whether a pass reads what the one before it wrote.
+func (s *stage) readsBack(pass uint64) bool { return s.Check == run.CheckEachPass && pass&1 != 0 }
+
+// passes is how many passes of the user's so many passes of positions are.
+func (s *stage) passes(n uint64) uint64 {
+	if s.Check == run.CheckEachPass {
+		return n / 2
+	}
+	return n
+}
+
+// generation is that of a write: above 48 bits the phase, below them the pass,
+// or the position where there are none.
+func (s *stage) generation(pass, position uint64) uint64 {
+	base := uint64(s.index)<<48 + 1
+	if s.blocks == 0 {
+		return base + position
+	}
+	return base + s.passes(pass)
+}

@@ -59,6 +59,7 @@ func mayImport() map[string][]string {
 		"namespace":                {"namespace/txn", "namespace/firmware", "nvmeioctl/admin", dev, spec, "nvmeioctl/inuse"},
 		"namespace/audit":          {"namespace", "nvmeioctl", "nvmeioctl/nvmespec", "pcie"},
 		"endurance/run":            {"endurance/stats"},
+		"endurance/jobfile":        {"endurance/run", "endurance/workload"},
 		"endurance":                {"endurance/run", "endurance/workload", "endurance/stats", "endurance/wear", "nvmeioctl/admin", "nvmeioctl/pattern", dev, spec, spec + "/vendor"},
 		"journal":                  {"endurance/run", "endurance/stats", "namespace/txn", "namespace"},
 		"cmd/nvop/internal/render": {},

@@ -1,0 +1,183 @@
+package jobfile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"nvop/endurance/run"
+	"nvop/endurance/workload"
+)
+
+// Region is the drive that a job is built for.
+type Region struct {
+	CapacityBytes uint64
+	LBABytes      uint32
+	// AlphaMilli is raw over exported capacity; 0 when not known.
+	AlphaMilli uint32
+	Simulated  bool
+}
+
+const (
+	usualDepth       = 32
+	usualBlock       = 4096
+	usualReadPercent = 70
+	// lapseSampleNS: months pass in a minute, so health read once a minute of
+	// them is plenty.
+	lapseSampleNS = int64(time.Minute)
+)
+
+// Job builds the job for a drive. Errors are *Error with the place of the phase,
+// and wrap run.ErrJob where the drive cannot be worked like that.
+func (f *File) Job(r Region) (run.Job, error) {
+	if f.TimeLapse > 1 && !r.Simulated {
+		return run.Job{}, fault(Place{}, "time lapse is for simulated drives; a real one has its own time")
+	}
+	j := run.Job{
+		Seed: f.Seed, CapacityBytes: r.CapacityBytes, LBABytes: r.LBABytes, TimeLapse: max(f.TimeLapse, 1), Workers: max(f.Workers, 1),
+		Pin: f.Pin, Stops: slices.Clone(f.Stops), Pause: f.Pause, Verify: f.Verify, SampleIntervalNS: f.SampleNS, StallNS: f.StallNS,
+		AlphaMilli: r.AlphaMilli,
+	}
+	if j.TimeLapse > 1 && j.SampleIntervalNS == 0 {
+		j.SampleIntervalNS = lapseSampleNS
+	}
+	for i := range f.Phases {
+		p, err := f.Phases[i].phase(r.LBABytes)
+		if err != nil {
+			return run.Job{}, err
+		}
+		j.Phases = append(j.Phases, p)
+	}
+	if err := j.Validate(); err != nil {
+		return run.Job{}, &Error{Place: f.blame(&j), Reason: err.Error(), Err: err}
+	}
+	return j, nil
+}
+
+// blame finds the phase without which the job can be run.
+func (f *File) blame(j *run.Job) Place {
+	for i := range j.Phases {
+		only := *j
+		only.Phases = j.Phases[i : i+1]
+		if err := only.Validate(); errors.Is(err, run.ErrJob) {
+			return f.Phases[i].at
+		}
+	}
+	return Place{}
+}
+
+// phase builds one phase for a drive of a logical block size.
+func (p *Phase) phase(lbaBytes uint32) (run.Phase, error) {
+	if err := p.contradictions(); err != nil {
+		return run.Phase{}, err
+	}
+	if p.RW == "" && p.Workload == "" {
+		return run.Phase{Kind: p.Kind, Pattern: run.PatternNone}, nil
+	}
+	out := run.Phase{
+		Kind: p.Kind, BlockBytes: p.BlockBytes, Depth: p.Depth, Sizes: p.Sizes, WriteSizes: p.WriteSizes, AlignBytes: p.AlignBytes,
+		Zones: p.Zones, ZipfMilli: p.ZipfMilli, Rate: p.Rate, Check: p.Check,
+	}
+	if out.Depth == 0 {
+		out.Depth = usualDepth
+	}
+	if p.Workload != "" {
+		preset(&out, workload.JESD219(lbaBytes))
+	} else {
+		p.plain(&out)
+	}
+	if out.Rate.Limited() && out.Rate.Arrival == "" {
+		out.Rate.Arrival = run.ArrivalOpen
+	}
+	out.End = p.End
+	switch {
+	case p.Amount != 0 && out.ReadPercent != 0 && out.ReadPercent != 100:
+		out.End.TransferBytes = p.Amount
+	case p.Amount != 0:
+		out.End.Bytes = p.Amount
+	case p.Written != 0:
+		out.End.Bytes = p.Written
+	}
+	return out, nil
+}
+
+// plain fills in a workload that is no preset.
+func (p *Phase) plain(out *run.Phase) {
+	switch p.RW {
+	case "read", "randread":
+		out.ReadPercent = 100
+	case "randrw":
+		out.ReadPercent = usualReadPercent
+		if p.ReadPercent != nil {
+			out.ReadPercent = *p.ReadPercent
+		}
+	}
+	switch {
+	case p.RW == "write" || p.RW == "read":
+		out.Pattern = run.PatternSequential
+	case p.Order == "permutation":
+		out.Pattern = run.PatternRandom
+	default:
+		out.Pattern = run.PatternReplacement
+	}
+	for _, s := range slices.Concat(p.Sizes, p.WriteSizes) {
+		out.BlockBytes = max(out.BlockBytes, s.Bytes)
+	}
+	if out.BlockBytes == 0 {
+		out.BlockBytes = usualBlock
+	}
+}
+
+// preset fills in a published workload.
+func preset(out *run.Phase, w workload.Preset) {
+	out.Workload, out.Pattern, out.ReadPercent, out.BlockBytes, out.AlignBytes = w.Name, run.PatternReplacement, w.ReadPercent, w.LargestBytes(), w.AlignBytes
+	for _, s := range w.Sizes {
+		out.Sizes = append(out.Sizes, run.SizeShare(s))
+	}
+	for _, z := range w.Zones {
+		out.Zones = append(out.Zones, run.Zone(z))
+	}
+}
+
+// contradictions finds what excludes or does nothing beside something else. There
+// is no silent choice between two things that were written.
+func (p *Phase) contradictions() error {
+	random := p.RW == "randwrite" || p.RW == "randread" || p.RW == "randrw" || p.Workload != ""
+	mixed := p.RW == "randrw" || p.Workload != ""
+	for _, c := range []struct {
+		wrong  bool
+		reason string
+	}{
+		{p.Workload != "" && p.Workload != "jesd219", fmt.Sprintf("no workload %q; there is jesd219", p.Workload)},
+		{p.Workload != "" && p.RW != "", "a workload says itself what is read and written: leave out rw"},
+		{p.Workload != "" && p.ReadPercent != nil, "a workload has its own share of reads: leave out read_percent"},
+		{p.Workload != "" && (p.BlockBytes != 0 || len(p.Sizes) != 0 || p.AlignBytes != 0), "a workload has its own sizes: leave out block, bssplit and align"},
+		{p.Workload != "" && (len(p.Zones) != 0 || p.ZipfMilli != 0), "a workload has its own addresses: leave out zones and zipf"},
+		{p.Workload != "" && p.Order != "", "a workload has its own order: leave out order"},
+		{p.RW != "" && !slices.Contains([]string{"write", "randwrite", "read", "randread", "randrw"}, p.RW), fmt.Sprintf("rw %q: write, randwrite, read, randread or randrw", p.RW)},
+		{p.RW == "" && p.Workload == "" && p.asks(), "nothing says what is read and written: give rw or workload"},
+		{p.ReadPercent != nil && p.RW != "randrw", fmt.Sprintf("read_percent is the mix of randrw; %s has none", p.RW)},
+		{p.ReadPercent != nil && *p.ReadPercent > 100, "read_percent is more than 100"},
+		{p.Order != "" && p.Order != "replacement" && p.Order != "permutation", fmt.Sprintf("order %q: replacement or permutation", p.Order)},
+		{p.Order != "" && !random, fmt.Sprintf("order is for what is random; %s goes from the first block to the last", p.RW)},
+		{p.BlockBytes != 0 && len(p.Sizes) != 0, "block and bssplit conflict: give one of them"},
+		{p.AlignBytes != 0 && len(p.Sizes) == 0 && p.Workload == "", "align belongs to bssplit: blocks of one size are aligned to it"},
+		{len(p.Zones) != 0 && p.ZipfMilli != 0, "zones and zipf conflict: give one of them"},
+		{p.Rate.Arrival != "" && !p.Rate.Limited(), "arrival belongs to a rate, and there is none"},
+		{p.Amount != 0 && p.Written != 0, "size and written conflict: give one of them"},
+		{p.Written != 0 && !mixed, "written is for a mix of reads and writes: give size"},
+		{(p.Amount != 0 || p.Written != 0) && p.End != run.End{}, "there is more than one end: give one"},
+	} {
+		if c.wrong {
+			return fault(p.at, "%s", c.reason)
+		}
+	}
+	return nil
+}
+
+// asks says whether a phase wants anything done.
+func (p *Phase) asks() bool {
+	return p.Order != "" || p.ReadPercent != nil || p.BlockBytes != 0 || len(p.Sizes) != 0 || p.AlignBytes != 0 || len(p.Zones) != 0 ||
+		p.ZipfMilli != 0 || p.Depth != 0 || p.Rate != (run.Rate{}) || p.Check != "" || p.Amount != 0 || p.Written != 0 || p.End != (run.End{})
+}

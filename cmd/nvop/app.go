@@ -53,12 +53,14 @@ type grammar struct {
 	Show    showCmd    `cmd:"" help:"Show one drive on a page." group:"know"`
 	Log     logCmd     `cmd:"" help:"Read a log page." group:"know"`
 	Decode  decodeCmd  `cmd:"" help:"Read a raw dump as nvme-cli saves it." group:"know"`
+	Record  recordCmd  `cmd:"" help:"Keep a whole reading conversation with a drive in a file." group:"know"`
 	Feature featureCmd `cmd:"" help:"Read or change a feature." group:"know"`
 	PCIe    pcieCmd    `cmd:"" name:"pcie" help:"Look at, judge and change the PCI Express path of a drive." group:"know"`
 
 	NS       nsCmd       `cmd:"" name:"ns" help:"List, create, delete, attach and detach namespaces." group:"shape"`
 	Op       opCmd       `cmd:"" help:"Change over-provisioning." group:"shape"`
 	Format   formatCmd   `cmd:"" help:"Format namespaces: change the LBA format, erase." group:"shape"`
+	Firmware fwCmd       `cmd:"" name:"fw" help:"List, update, commit and verify firmware." group:"shape"`
 	Plan     planCmd     `cmd:"" help:"Show how a drive would be brought to a desired state." group:"shape"`
 	Apply    applyCmd    `cmd:"" help:"Bring a drive to a desired state." group:"shape"`
 	Resume   resumeCmd   `cmd:"" help:"Carry on an interrupted change." group:"shape"`

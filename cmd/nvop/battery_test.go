@@ -97,6 +97,7 @@ func onDrive(spec string) map[string][]string {
 		"op set": {"--size", "max"}, "format": {}, "plan": {"-f", spec}, "apply": {"-f", spec},
 		"pcie set":   {"--mps", "auto"},
 		"soak start": {"--rw", "randwrite", "--size", "1MB"},
+		"record":     {filepath.Join(filepath.Dir(spec), "kept.nvoprec")},
 	}
 }
 

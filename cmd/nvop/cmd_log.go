@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,10 @@ type logPage struct {
 	// retain keeps the event that reading would clear.
 	retain bool
 	needs  func(c nvmespec.Controller) error
+	// whole reads a log whose length is in itself.
+	whole func(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) ([]byte, error)
+	// unverified marks a vendor's log whose units no real drive's output fixes.
+	unverified bool
 }
 
 func fixed(n uint64) func(nvmespec.Controller) uint64 {
@@ -38,7 +43,7 @@ func fixed(n uint64) func(nvmespec.Controller) uint64 {
 // logPages are the logs by name, in the order shown.
 func logPages() []logPage {
 	all := uint32(nvmespec.BroadcastNSID)
-	return []logPage{
+	pages := []logPage{
 		{name: "smart", id: nvmespec.LogIDSMART, bytes: fixed(nvmespec.SMARTSize), nsid: all},
 		{name: "error", id: nvmespec.LogIDError, nsid: all, retain: true, bytes: func(c nvmespec.Controller) uint64 {
 			n := uint64(max(c.ErrorLogEntries, 1))
@@ -50,25 +55,56 @@ func logPages() []logPage {
 		{name: "fw", id: nvmespec.LogIDFirmware, bytes: fixed(nvmespec.FirmwareSlotsSize), nsid: all},
 		{name: "changed-ns", id: nvmespec.LogIDChangedNamespaces, bytes: fixed(nvmespec.ChangedNamespacesSize), nsid: all, retain: true},
 		{name: "effects", id: nvmespec.LogIDEffects, bytes: fixed(nvmespec.EffectsSize), nsid: all},
+		{name: "self-test", id: nvmespec.LogIDSelfTest, bytes: fixed(nvmespec.SelfTestLogSize), nsid: all},
+		{name: "sanitize", id: nvmespec.LogIDSanitize, bytes: fixed(nvmespec.SanitizeLogSize), nsid: all, retain: true},
+		{name: "telemetry-host", id: nvmespec.LogIDTelemetryHost, bytes: fixed(nvmespec.TelemetryHeaderSize), nsid: all, retain: true},
+		{name: "telemetry-ctrl", id: nvmespec.LogIDTelemetryController, bytes: fixed(nvmespec.TelemetryHeaderSize), nsid: all, retain: true},
+		{name: "events", id: nvmespec.LogIDPersistentEvents, nsid: all, whole: persistentEvents},
+		{name: "supported-logs", id: nvmespec.LogIDSupported, bytes: fixed(nvmespec.SupportedLogsSize), nsid: all},
+		{name: "feature-effects", id: nvmespec.LogIDFeatureEffects, bytes: fixed(nvmespec.FeatureEffectsSize), nsid: all},
 		{name: "endurance-group", id: nvmespec.LogIDEnduranceGroup, bytes: fixed(nvmespec.EnduranceGroupSize), group: true},
 		{name: "ocp-c0", id: nvmespec.LogIDOCPHealth, bytes: fixed(nvmespec.OCPHealthSize), nsid: all},
-		vendorPage("memblaze-ca", vendor.Memblaze),
-		vendorPage("ymtc-ca", vendor.YMTC),
 	}
+	for _, p := range vendor.Pages() {
+		pages = append(pages, vendorPage(p))
+	}
+	return pages
 }
 
-// vendorPage is a vendor's health log, which means something else on another
-// vendor's drive and is therefore not asked for there.
-func vendorPage(name string, vendorID uint16) logPage {
-	layout := vendor.Lookup(vendorID)[0]
+// persistentEvents reads the persistent event log into memory.
+func persistentEvents(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) ([]byte, error) {
+	if c.Logs&nvmespec.LogPersistentEvents == 0 {
+		return nil, &nvmeioctl.UnsupportedError{Feature: "log events", Needs: "a drive with a persistent event log (LPA bit 4)"}
+	}
+	var b bytes.Buffer
+	_, err := admin.PersistentEvents(ctx, dev, admin.LimitsOf(c), &limitWriter{&b, dumpLimit}, nil)
+	return b.Bytes(), err
+}
+
+// limitWriter refuses more than fits in memory.
+type limitWriter struct {
+	w    io.Writer
+	left int
+}
+
+func (l *limitWriter) Write(b []byte) (int, error) {
+	if l.left -= len(b); l.left < 0 {
+		return 0, fmt.Errorf("the log has more than %d bytes; write it to a file with --out", dumpLimit)
+	}
+	return l.w.Write(b)
+}
+
+// vendorPage is a vendor's log, which means something else on another vendor's
+// drive and is therefore not asked for there.
+func vendorPage(v vendor.Page) logPage {
 	return logPage{
-		name: name, id: layout.LogID, bytes: fixed(uint64(layout.SizeBytes)), nsid: nvmespec.BroadcastNSID,
+		name: v.Name, id: v.LogID, bytes: fixed(uint64(v.SizeBytes)), nsid: nvmespec.BroadcastNSID, unverified: !v.Verified,
 		needs: func(c nvmespec.Controller) error {
-			if c.VendorID == vendorID {
+			if slices.Contains(v.VendorIDs, c.VendorID) {
 				return nil
 			}
 			return &nvmeioctl.UnsupportedError{
-				Feature: "log " + name, Needs: fmt.Sprintf("a drive of PCI vendor 0x%04x", vendorID),
+				Feature: "log " + v.Name, Needs: fmt.Sprintf("a drive of PCI vendor 0x%04x", v.VendorIDs[0]),
 				Have: fmt.Sprintf("this one is of 0x%04x", c.VendorID),
 			}
 		},
@@ -76,7 +112,7 @@ func vendorPage(name string, vendorID uint16) logPage {
 }
 
 func logNames() string {
-	var names []string
+	names := []string{"vendor"}
 	for _, l := range logPages() {
 		names = append(names, l.name)
 	}
@@ -96,6 +132,16 @@ func plainName(name string) string {
 		return "endurance-group"
 	case "ocp", "ocp-smart":
 		return "ocp-c0"
+	case "persistent-event", "persistent-events", "pel":
+		return "events"
+	case "device-self-test", "selftest":
+		return "self-test"
+	case "telemetry":
+		return "telemetry-host"
+	case "supported", "supported-log-pages":
+		return "supported-logs"
+	case "fid-support-effects", "fid-supported-effects":
+		return "feature-effects"
 	}
 	return name
 }
@@ -119,17 +165,26 @@ func findLog(name string, length uint64) (logPage, error) {
 	return logPage{name: name, id: nvmespec.LogID(n), bytes: fixed(length), nsid: nvmespec.BroadcastNSID, retain: true}, nil
 }
 
+// ownLog finds the first log of the drive's own vendor.
+func ownLog(c nvmespec.Controller) (logPage, error) {
+	if pages := vendor.PagesOf(c.VendorID); len(pages) > 0 {
+		return vendorPage(pages[0]), nil
+	}
+	return logPage{}, &nvmeioctl.UnsupportedError{Feature: "the vendor's own log",
+		Needs: "an entry in the table of vendor logs", Have: fmt.Sprintf("PCI vendor 0x%04x has none", c.VendorID)}
+}
+
 type logCmd struct {
 	driveArg
-	Name  string `arg:"" help:"smart, error, fw, changed-ns, effects, endurance-group, ocp-c0, memblaze-ca, ymtc-ca, or a number such as 0xC5." placeholder:"NAME"`
+	Name  string `arg:"" help:"smart, error, fw, changed-ns, effects, self-test, sanitize, telemetry-host, telemetry-ctrl, events, supported-logs, feature-effects, endurance-group, ocp-c0, vendor, or a number such as 0xC5." placeholder:"NAME"`
 	Group uint16 `default:"1" help:"The endurance group." placeholder:"N"`
 	Bytes uint64 `default:"512" help:"How much of a log that is named by number to read." placeholder:"N"`
-	Save  string `type:"path" help:"Write the log's bytes to this new file too; nvop decode reads it." placeholder:"FILE"`
+	Save  string `name:"out" aliases:"save" type:"path" help:"Write the log's bytes to this new file too; nvop decode reads it." placeholder:"FILE"`
 	traceFlag
 }
 
 func (logCmd) Help() string {
-	return "Reading never clears an event that somebody else waits for.\n\nExample:\n  nvop log /dev/nvme0 smart\n  nvop log /dev/nvme0 0xC5 --bytes 4096 --save c5.bin"
+	return "Reading never clears an event that somebody else waits for.\n\nExample:\n  nvop log /dev/nvme0 smart\n  nvop log /dev/nvme0 events --out events.bin\n  nvop log /dev/nvme0 0xC5 --bytes 4096 --out c5.bin"
 }
 
 // logResult is a log decoded, or as bytes where its layout is not known.
@@ -138,9 +193,13 @@ type logResult struct {
 	Address string `json:"address,omitempty"`
 	Serial  string `json:"serial,omitempty"`
 	Log     string `json:"log"`
-	Value   any    `json:"value,omitempty"`
-	RawHex  string `json:"raw_hex,omitempty"`
+	// Note is what must be known before the values are believed.
+	Note   string `json:"note,omitempty"`
+	Value  any    `json:"value,omitempty"`
+	RawHex string `json:"raw_hex,omitempty"`
 }
+
+const unverifiedNote = "unverified: no output of a real drive fixes the units of this log; what other programs take them for is in provenance"
 
 func (r logResult) Text(p *render.Page) {
 	if r.Address != "" {
@@ -148,18 +207,101 @@ func (r logResult) Text(p *render.Page) {
 	} else {
 		p.Line("%s", r.Log)
 	}
+	if r.Note != "" {
+		p.Line("%s", r.Note)
+	}
 	if r.RawHex != "" {
 		raw, _ := hex.DecodeString(r.RawHex)
 		p.Line("%s", strings.TrimRight(hex.Dump(raw), "\n"))
 		return
 	}
+	if events, ok := r.Value.(nvmespec.PersistentLog); ok {
+		eventsText(p, events)
+		return
+	}
 	p.Tree(r.Value)
 }
 
-func (c logCmd) Run(ctx context.Context, a *app) (err error) {
-	page, err := findLog(c.Name, c.Bytes)
+// eventsText lists persistent events in a table.
+func eventsText(p *render.Page, l nvmespec.PersistentLog) {
+	h := l.Header
+	p.Line("%d events in %d bytes, generation %d, made %s at %s power-on hours", h.Events, h.TotalBytes, h.Generation, eventTime(h.Time), h.PowerOnHours)
+	var rows [][]string
+	for _, e := range l.Events {
+		rows = append(rows, []string{eventTime(e.Time), e.Type.String(), fmt.Sprint(e.ControllerID), eventSummary(e)})
+	}
+	p.Grid([]string{"time", "event", ">controller", "details"}, rows)
+	if l.Incomplete != "" {
+		p.Line("the log is not complete: %s", l.Incomplete)
+	}
+}
+
+// eventTime is a calendar time where a host has set the clock, else the time
+// since the reset.
+func eventTime(t nvmespec.Timestamp) string {
+	if at, ok := t.Time(); ok {
+		return at.Format("2006-01-02 15:04:05")
+	}
+	return fmt.Sprintf("%.3f s after reset", float64(t.Milliseconds)/1000)
+}
+
+// eventSummary is an event's data in a line.
+func eventSummary(e nvmespec.PersistentEvent) string {
+	v, err := e.Decode()
 	if err != nil {
-		return err
+		return err.Error()
+	}
+	switch v := v.(type) {
+	case nvmespec.SMART:
+		return fmt.Sprintf("%d%% used, spare %d%%, %s data units written", v.UsedPercent, v.SparePercent, v.DataUnitsWritten)
+	case nvmespec.FirmwareCommitEvent:
+		return fmt.Sprintf("slot %d, action %d, %s to %s, %s", v.Slot, v.Action, v.OldRevision, v.NewRevision, v.Status.Name())
+	case nvmespec.TimestampEvent:
+		return "before: " + eventTime(v.Previous)
+	case nvmespec.ResetEvent:
+		return fmt.Sprintf("firmware %s, %d controllers", v.FirmwareRevision, len(v.Controllers))
+	case nvmespec.HardwareErrorEvent:
+		return fmt.Sprintf("code 0x%04x", v.Code)
+	case nvmespec.NamespaceEvent:
+		verb := "created"
+		if v.Command&15 == nvmespec.SelectDelete {
+			verb = "deleted"
+		}
+		return fmt.Sprintf("namespace %d %s, %d blocks", v.NSID, verb, v.SizeBlocks)
+	case nvmespec.FormatStartEvent:
+		f := nvmespec.DecodeFormatFields(v.Command)
+		return fmt.Sprintf("namespace %s, LBA format %d, erase %d", nsidText(v.NSID), f.FormatIndex, f.Erase)
+	case nvmespec.FormatDoneEvent:
+		return fmt.Sprintf("namespace %s, %s", nsidText(v.NSID), v.Status.Name())
+	case nvmespec.SanitizeStartEvent:
+		return nvmespec.DecodeSanitizeFields(v.Command, v.Pattern).Action.String()
+	case nvmespec.SanitizeDoneEvent:
+		return v.State.String()
+	case nvmespec.SetFeatureEvent:
+		if id, ok := v.Feature(); ok {
+			return "feature " + id.String()
+		}
+	case nvmespec.TelemetryHeader:
+		return fmt.Sprintf("%d bytes, generation %d", v.SizeBytes(4), v.HostGeneration)
+	case nvmespec.ThermalEvent:
+		return fmt.Sprintf("%d degrees over threshold %d", v.OverDegrees, v.Threshold)
+	}
+	return fmt.Sprintf("%d bytes", len(e.Data))
+}
+
+func nsidText(nsid uint32) string {
+	if nsid == nvmespec.BroadcastNSID {
+		return "all"
+	}
+	return fmt.Sprint(nsid)
+}
+
+func (c logCmd) Run(ctx context.Context, a *app) (err error) {
+	page := logPage{name: "vendor"}
+	if c.Name != "vendor" {
+		if page, err = findLog(c.Name, c.Bytes); err != nil {
+			return err
+		}
 	}
 	d, err := a.open(c.Drive)
 	if err != nil {
@@ -173,7 +315,12 @@ func (c logCmd) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	raw, err := c.read(ctx, d, ctrl, page)
+	if page.name == "vendor" {
+		if page, err = ownLog(ctrl); err != nil {
+			return err
+		}
+	}
+	raw, err := page.read(ctx, d.dev, ctrl, c.Group)
 	if err != nil {
 		return err
 	}
@@ -181,6 +328,9 @@ func (c logCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	r := logResult{Schema: "nvop.log/1", Address: c.Drive, Serial: ctrl.SerialNumber, Log: page.name}
+	if page.unverified {
+		r.Note = unverifiedNote
+	}
 	if strings.HasPrefix(page.name, "0x") {
 		r.RawHex = hex.EncodeToString(raw)
 		return a.print(r)
@@ -193,24 +343,32 @@ func (c logCmd) Run(ctx context.Context, a *app) (err error) {
 
 // read gets the log's bytes. A log that the drive does not have is not a
 // failure of the drive but something it does not support.
-func (c logCmd) read(ctx context.Context, d *drive, ctrl nvmespec.Controller, page logPage) ([]byte, error) {
+func (page logPage) read(ctx context.Context, dev nvmeioctl.Device, ctrl nvmespec.Controller, group uint16) ([]byte, error) {
 	if page.needs != nil {
 		if err := page.needs(ctrl); err != nil {
 			return nil, err
 		}
+	}
+	raw, err := page.fetch(ctx, dev, ctrl, group)
+	var status nvmespec.StatusError
+	if errors.As(err, &status) && admin.IsUnsupported(err) {
+		return nil, &codedError{exitUnsupported, fmt.Errorf("the drive has no log %s: %w", page.name, err)}
+	}
+	return raw, err
+}
+
+func (page logPage) fetch(ctx context.Context, dev nvmeioctl.Device, ctrl nvmespec.Controller, group uint16) ([]byte, error) {
+	if page.whole != nil {
+		return page.whole(ctx, dev, ctrl)
 	}
 	req := admin.LogRequest{
 		NSID: page.nsid, Extended: ctrl.Logs&nvmespec.LogExtended != 0, MaxTransferBytes: ctrl.MaxTransferBytes,
 		Fields: nvmespec.GetLogFields{Log: page.id, RetainEvent: page.retain, LengthBytes: page.bytes(ctrl)},
 	}
 	if page.group {
-		req.Fields.LogSpecificID = c.Group
+		req.Fields.LogSpecificID = group
 	}
-	raw, err := admin.GetLog(ctx, d.dev, req)
-	if errors.Is(err, nvmespec.ErrInvalidLogPage) || err != nil && admin.IsUnsupported(err) {
-		return nil, &codedError{exitUnsupported, fmt.Errorf("the drive has no log %s: %w", page.name, err)}
-	}
-	return raw, err
+	return admin.GetLog(ctx, dev, req)
 }
 
 // saveNew writes bytes to a file that must not exist yet; no name, no file.
@@ -224,65 +382,4 @@ func saveNew(path string, raw []byte) error {
 	}
 	_, err = f.Write(raw)
 	return errors.Join(err, f.Close())
-}
-
-type decodeCmd struct {
-	Kind string `arg:"" help:"What the dump is: id-ctrl, id-ns, smart, ... (nvop decode --kinds lists all)." placeholder:"KIND" optional:""`
-	File string `arg:"" help:"The dump as nvme-cli saves it with --raw-binary; - for standard input." placeholder:"FILE" optional:""`
-	List bool   `name:"kinds" help:"List the kinds."`
-}
-
-func (decodeCmd) Help() string {
-	return "Needs no drive and no root.\n\nExample:\n  nvme id-ctrl /dev/nvme0 --raw-binary > id.bin\n  nvop decode id-ctrl id.bin -o json"
-}
-
-type kindsResult struct {
-	Schema string   `json:"schema"`
-	Kinds  []string `json:"kinds"`
-}
-
-func (r kindsResult) Text(p *render.Page) { p.Line("%s", strings.Join(r.Kinds, "\n")) }
-
-// dumpLimit bounds what decode reads: far above any structure.
-const dumpLimit = 16 << 20
-
-func (c decodeCmd) Run(a *app) error {
-	if c.List {
-		return a.print(kindsResult{"nvop.decode-kinds/1", vendor.Kinds()})
-	}
-	if c.Kind == "" || c.File == "" {
-		return usagef("decode needs a KIND and a FILE; the kinds are %s", strings.Join(vendor.Kinds(), ", "))
-	}
-	raw, err := readDump(a.in, c.File)
-	if err != nil {
-		return err
-	}
-	v, err := vendor.DecodeKind(plainName(c.Kind), raw)
-	if errors.Is(err, nvmespec.ErrUnknownKind) {
-		return &codedError{exitUsage, err}
-	}
-	if err != nil {
-		return fmt.Errorf("%s: not a dump of kind %s: %w", c.File, c.Kind, err)
-	}
-	return a.print(logResult{Schema: "nvop.decode/1", Log: c.Kind, Value: v})
-}
-
-func readDump(in io.Reader, path string) ([]byte, error) {
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	var buf bytes.Buffer
-	n, err := io.Copy(&buf, io.LimitReader(in, dumpLimit+1))
-	if err != nil {
-		return nil, err
-	}
-	if n > dumpLimit {
-		return nil, fmt.Errorf("%s: longer than %d bytes; this is no dump of one structure", path, dumpLimit)
-	}
-	return buf.Bytes(), nil
 }

@@ -23,7 +23,7 @@ type drive struct {
 	address string
 	dev     nvmeioctl.Device
 	clock   nvmeioctl.Clock
-	// transport is "pcie", "tcp", ... or "sim".
+	// transport is "pcie", "tcp", ..., "sim" or "replay".
 	transport string
 	// nsid is the namespace the address names; 0 for a controller.
 	nsid uint32
@@ -38,6 +38,12 @@ type drive struct {
 // another process finds it from another directory.
 func (d *drive) durableAddress() string {
 	name, ok := strings.CutPrefix(d.address, "sim:")
+	if d.transport == "replay" {
+		name, _ := strings.CutPrefix(d.address, "replay:")
+		if abs, err := filepath.Abs(name); err == nil {
+			return "replay:" + abs
+		}
+	}
 	if !ok {
 		return d.address
 	}
@@ -53,7 +59,7 @@ func (d *drive) close() error { return d.dev.Close() }
 
 // driveArg is the positional argument of most commands.
 type driveArg struct {
-	Drive string `arg:"" help:"The drive: /dev/nvme0, /dev/nvme0n1, sim:FILE or sim:PROFILE." placeholder:"DRIVE"`
+	Drive string `arg:"" help:"The drive: /dev/nvme0, /dev/nvme0n1, sim:FILE, sim:PROFILE, or replay:FILE for commands that read." placeholder:"DRIVE"`
 }
 
 // traceFlag lets a user see every command that is sent.
@@ -69,12 +75,14 @@ func (a *app) open(address string) (*drive, error) {
 	switch {
 	case ok && scheme == "sim":
 		return a.openSim(address, rest)
+	case ok && scheme == "replay":
+		return a.openReplay(address, rest)
 	case ok && scheme == "file":
 		return nil, usagef("%s: a file has a data path only; it can be soaked, not configured", address)
 	case strings.HasPrefix(address, "/"):
 		return a.openHost(address)
 	case ok:
-		return nil, usagef("%s: unknown kind of address %q; use /dev/..., sim:FILE or sim:PROFILE", address, scheme+":")
+		return nil, usagef("%s: unknown kind of address %q; use /dev/..., sim:FILE, sim:PROFILE or replay:FILE", address, scheme+":")
 	}
 	return nil, usagef("%s: not an address; use /dev/%s, sim:%s", address, address, address)
 }
@@ -97,6 +105,20 @@ func (a *app) openSim(address, name string) (*drive, error) {
 	}
 	d.dev, d.clock = d.sim, d.sim.Clock()
 	return d, nil
+}
+
+// openReplay opens a recorded conversation, which answers reading commands.
+func (a *app) openReplay(address, name string) (*drive, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rec, err := layer.ReadRecording(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return &drive{address: address, transport: "replay", clock: a.clock, dev: layer.NewReplay(address, rec)}, nil
 }
 
 func (a *app) openHost(path string) (*drive, error) {

@@ -204,3 +204,12 @@ func VendorHealthLog(ctx context.Context, dev nvmeioctl.Device, vendorID uint16)
 	}
 	return h, err
 }
+
+// VendorLog reads a vendor's own log into what the table of package vendor says:
+// a vendor.Health or a vendor.Report. Whether the drive is that vendor's is for
+// the caller to know.
+func VendorLog(ctx context.Context, dev nvmeioctl.Device, p vendor.Page) (any, error) {
+	return typedLog(ctx, dev, "get vendor log "+p.Name, nvmespec.BroadcastNSID,
+		nvmespec.GetLogFields{Log: p.LogID, LengthBytes: uint64(p.SizeBytes)},
+		func(b []byte) (any, error) { return vendor.DecodePage(p.Name, b) })
+}

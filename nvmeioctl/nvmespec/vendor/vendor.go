@@ -67,6 +67,8 @@ type Log struct {
 	UnitBytes uint64
 	// UnitAssumed says that no maker's document states the unit.
 	UnitAssumed bool
+	// Verified says that a fixture of a real drive fixes the unit.
+	Verified bool
 	// Provenance is where the row is known from.
 	Provenance string
 	// Items are the known items; a log may hold others.
@@ -94,6 +96,27 @@ func Logs() []Log {
 			ItemBytes: 12, UnitBytes: unit32MiB, UnitAssumed: true,
 			Provenance: "nvme-cli plugins/ymtc: Intel's format, so Intel's unit of 32 MiB; to be checked by a calibrated write",
 			Items:      ymtcItems()},
+		{Name: "intel-ca", VendorID: Intel, LogID: nvmespec.LogIDVendorHealth, SizeBytes: 512, ItemBytes: 12, UnitBytes: unit32MiB, Verified: true,
+			Provenance: "nvme-cli plugins/intel; the unit of 32 MiB is what CacheLib asserts of a P3600", Items: intelItems()},
+		{Name: "solidigm-ca", VendorID: Solidigm, LogID: nvmespec.LogIDVendorHealth, SizeBytes: 512, ItemBytes: 12, UnitBytes: unit32MiB, UnitAssumed: true,
+			Provenance: "nvme-cli plugins/solidigm: Intel's format, so Intel's unit of 32 MiB", Items: intelItems()},
+	}
+}
+
+// intelItems are those of Intel's and Solidigm's drives, which other tools scan
+// for by their identifiers.
+func intelItems() []Item {
+	return []Item{
+		{0xAB, "program_fails", Count}, {0xAC, "erase_fails", Count}, {itemEraseCounts, "erase_counts", EraseCounts},
+		{0xB8, "end_to_end_errors", Count}, {0xC7, "crc_errors", Count}, {0xE2, "workload_media_wear_1024ths_percent", Count},
+		{0xE3, "workload_host_reads_percent", Count}, {0xE4, "workload_timer_minutes", Count}, {0xEA, "thermal_throttle_raw", Count},
+		{0xF0, "retry_buffer_overflows", Count}, {0xF3, "pll_lock_losses", Count},
+		{itemNANDWritten, "nand_bytes_written", Units}, {itemHostWritten, "host_bytes_written", Units},
+		{0xF6, "host_context_wear_used", Count}, {0xF7, "performance_status", Count}, {0x05, "reallocated_sectors", Count},
+		{0x0D, "soft_ecc_error_rate", Count}, {0xAE, "unexpected_power_losses", Count}, {0xF8, "nand_bytes_read", Units},
+		{0xF9, "firmware_downgrades_available", Count}, {0xE5, "reads_in_flight", Count}, {0xE6, "writes_in_flight", Count},
+		{0xEE, "resku_count", Count}, {0xFA, "host_read_collisions", Count}, {0xFB, "host_write_collisions", Count},
+		{0xFC, "xor_passes", Count}, {0xFD, "xor_fails", Count}, {0xFE, "xor_uses", Count},
 	}
 }
 
@@ -197,7 +220,9 @@ type Health struct {
 	Version     uint8  `json:"version"`
 	UnitBytes   uint64 `json:"unit_bytes"`
 	UnitAssumed bool   `json:"unit_assumed"`
-	Provenance  string `json:"provenance"`
+	// Verified is false where no fixture of a real drive fixes the unit.
+	Verified   bool   `json:"verified"`
+	Provenance string `json:"provenance"`
 	// NANDWrittenBytes and HostWrittenBytes are multiples of UnitBytes, so their
 	// ratio is only good over many units.
 	NANDWrittenBytes nvmespec.Uint128               `json:"nand_written_bytes"`
@@ -258,7 +283,7 @@ func (l Log) decode(what string, b []byte) (Health, error) {
 // empty is a log of this layout without items.
 func (l Log) empty() Health {
 	return Health{Layout: l.Name, VendorID: l.VendorID, Version: l.Version, UnitBytes: l.UnitBytes,
-		UnitAssumed: l.UnitAssumed, Provenance: l.Provenance}
+		UnitAssumed: l.UnitAssumed, Verified: l.Verified, Provenance: l.Provenance}
 }
 
 // slots is how many items fit.
@@ -383,16 +408,19 @@ func (l Log) Health(c Counters) Health {
 // Kinds are the kinds of raw dumps that DecodeKind reads: those of nvmespec and
 // the vendor logs.
 func Kinds() []string {
-	return append(nvmespec.Kinds(), "memblaze-ca", "ymtc-ca")
+	kinds := nvmespec.Kinds()
+	for _, p := range Pages() {
+		kinds = append(kinds, p.Name)
+	}
+	return kinds
 }
 
 // DecodeKind reads a raw dump of a kind of Kinds into a value for JSON.
 func DecodeKind(kind string, b []byte) (any, error) {
-	switch kind {
-	case "memblaze-ca":
-		return Decode(Memblaze, nvmespec.LogIDVendorHealth, b)
-	case "ymtc-ca":
-		return Decode(YMTC, nvmespec.LogIDVendorHealth, b)
+	for _, p := range Pages() {
+		if p.Name == kind {
+			return DecodePage(kind, b)
+		}
 	}
 	return nvmespec.DecodeKind(kind, b)
 }

@@ -102,7 +102,7 @@ func TestDecode_refusals(t *testing.T) { // LOG-17
 		change func(b []byte) []byte
 		want   error
 	}{
-		"Intel's":           {0x8086, ca, nil, vendor.ErrUnknownLog},
+		"another vendor's":  {0x1BB1, ca, nil, vendor.ErrUnknownLog},
 		"another log":       {vendor.Memblaze, 0xCB, nil, vendor.ErrUnknownLog},
 		"version 1":         {vendor.Memblaze, ca, func(b []byte) []byte { b[511] = 1; return b }, vendor.ErrUnknownLog},
 		"short":             {vendor.Memblaze, ca, func(b []byte) []byte { return b[:511] }, nvmespec.ErrShort},

@@ -13,8 +13,9 @@ import (
 
 // activation are the parameters of KindActivate.
 type activation struct {
-	// Update is the index of the step that staged what is to be activated.
-	Update   int    `json:"update_step"`
+	// Back is how many steps before this one staged what is to be activated: the
+	// step's own number changes when plans are joined.
+	Back     int    `json:"steps_back"`
 	Revision string `json:"revision,omitempty"`
 	Slot     uint8  `json:"slot"`
 	// Wait is how long the controller may take.
@@ -37,9 +38,9 @@ type activator struct{}
 // staged is what the step before left.
 func (activator) staged(s *txn.Scope, a activation) (Record, error) {
 	var r Record
-	raw, ok := s.StateOf(a.Update, txn.Forward)
+	raw, ok := s.StateOf(s.Step.Index-a.Back, txn.Forward)
 	if !ok || len(raw) == 0 {
-		return r, fmt.Errorf("what step %d staged is not recorded", a.Update+1)
+		return r, fmt.Errorf("what step %d staged is not recorded", s.Step.Index-a.Back+1)
 	}
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return r, fmt.Errorf("recorded state: %w", err)

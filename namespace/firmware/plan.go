@@ -211,7 +211,7 @@ func (pl *planner) after(p params) error {
 			return nil
 		}
 		pl.p.Disturbs = true
-		a := activation{Update: len(pl.p.Steps) - 1, Revision: p.Revision, Slot: p.Slot, Wait: p.Wait, Before: p.Before}
+		a := activation{Back: 1, Revision: p.Revision, Slot: p.Slot, Wait: p.Wait, Before: p.Before}
 		step, err := a.step(len(pl.p.Steps))
 		if err != nil {
 			return err

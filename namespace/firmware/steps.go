@@ -38,6 +38,16 @@ func Executors(o ExecutorOptions) txn.Registry {
 	}
 }
 
+// Disturbs says that the controller stops while it takes a step, so that the
+// drive's users have to be looked for.
+func Disturbs(step txn.Step) bool {
+	if step.Kind == KindActivate {
+		return true
+	}
+	p, err := decode[params](step)
+	return step.Kind == KindUpdate && (err != nil || p.Action == nvmespec.CommitActivateNow)
+}
+
 // was is the state of the slots before a step.
 type was struct {
 	Running string `json:"running"`

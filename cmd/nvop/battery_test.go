@@ -97,7 +97,8 @@ func onDrive(spec string) map[string][]string {
 		"op set": {"--size", "max"}, "format": {}, "plan": {"-f", spec}, "apply": {"-f", spec},
 		"pcie set":   {"--mps", "auto"},
 		"soak start": {"--rw", "randwrite", "--size", "1MB"},
-		"record":     {filepath.Join(filepath.Dir(spec), "kept.nvoprec")},
+		"fw list":    {}, "fw verify": {}, "fw update": {"--revision", "X"}, "fw download": {"--image", spec}, "fw commit": {"--slot", "2"},
+		"record": {filepath.Join(filepath.Dir(spec), "kept.nvoprec")},
 	}
 }
 

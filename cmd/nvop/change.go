@@ -240,7 +240,7 @@ func noneUnfinished(ctx context.Context, j *journal.Journal, serial string) erro
 
 // runner builds what carries out transactions on a drive.
 func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []inuse.Kind) *txn.Runner {
-	o := namespace.ExecutorOptions{}
+	o := namespace.ExecutorOptions{FirmwareProgress: a.imageProgress()}
 	if d.target != nil {
 		o.Visible = d.visible
 	}

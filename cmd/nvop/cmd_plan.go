@@ -8,6 +8,7 @@ import (
 
 	"nvop/journal"
 	"nvop/namespace"
+	"nvop/namespace/firmware"
 	"nvop/namespace/txn"
 )
 
@@ -222,10 +223,14 @@ func consequences(t txn.Transaction, verb string) []string {
 }
 
 // touched are the namespaces that a stored transaction names; nil, which means
-// all, when one of its commands reaches beyond them.
+// all, when one of its commands reaches beyond them or a step stops the whole
+// controller.
 func touched(t txn.Transaction) []uint32 {
-	var list []uint32
+	list := []uint32{}
 	for _, s := range t.Steps {
+		if firmware.Disturbs(s) {
+			return nil
+		}
 		for _, c := range s.Commands {
 			if c.NSID == 0xFFFFFFFF {
 				return nil
@@ -257,5 +262,5 @@ func (a *app) printAgain(ctx context.Context, d *drive, j *journal.Journal, t tx
 	if wrong := namespace.VerifyTransaction(t, report, now); len(wrong) > 0 {
 		return reported{driftError(d.address, wrong)}
 	}
-	return nil
+	return pendingError(firmware.PendingAfter(t.Steps, report.States))
 }

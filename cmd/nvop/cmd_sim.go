@@ -14,6 +14,7 @@ import (
 type simCmd struct {
 	Profiles simProfilesCmd `cmd:"" help:"List the drive models that can be simulated."`
 	Create   simCreateCmd   `cmd:"" help:"Make a simulated drive in a file."`
+	Image    simImageCmd    `cmd:"" help:"Make a firmware image that simulated drives accept."`
 	Serve    simServeCmd    `cmd:"" help:"Serve a simulated drive to Linux hosts over NVMe/TCP."`
 }
 

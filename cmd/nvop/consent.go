@@ -32,6 +32,8 @@ type consent struct {
 	// nsids and classes are what the guard lets through.
 	nsids   []uint32
 	classes nvmespec.Class
+	// resets lets a controller reset through.
+	resets  bool
 	expires nvmeioctl.Instant
 }
 
@@ -162,7 +164,7 @@ func (d *drive) grant(ctx context.Context, c consent) (nvmeioctl.Device, error) 
 		return nil, err
 	}
 	return layer.Guard(d.dev, layer.Grant{
-		Identity: c.identity, Classes: c.classes, NSIDs: c.nsids, Expires: c.expires, Clock: d.clock,
+		Identity: c.identity, Classes: c.classes, NSIDs: c.nsids, Resets: c.resets, Expires: c.expires, Clock: d.clock,
 	}), nil
 }
 
@@ -172,7 +174,7 @@ func (d *drive) grant(ctx context.Context, c consent) (nvmeioctl.Device, error) 
 func (d *drive) preStep(c consent) func(context.Context, txn.StepInfo) (nvmeioctl.Device, error) {
 	return func(ctx context.Context, info txn.StepInfo) (nvmeioctl.Device, error) {
 		own := c
-		own.nsids, own.classes = slices.Clone(c.touches), 0
+		own.nsids, own.classes, own.resets = slices.Clone(c.touches), 0, info.Resets
 		for _, cmd := range info.Commands {
 			own.classes |= nvmespec.ClassOf(!cmd.IO, cmd.Opcode, cmd.CDW10)
 			own.nsids = append(own.nsids, cmd.NSID)

@@ -163,8 +163,8 @@ type worker struct {
 	id      int
 	queue   nvmeioctl.IOQueue
 	data    *pattern.Source // nil when the queue keeps no contents
-	buffers [][]byte       // one a slot; nil without data
-	mapping []byte         // what they are cut from
+	buffers [][]byte        // one a slot; nil without data
+	mapping []byte          // what they are cut from
 	track   *track
 	lane    *lane
 
@@ -281,7 +281,12 @@ func (w *worker) begin(s *stage, lbaBytes uint32, mark run.WorkerMark, low uint6
 	w.lane.pass.Store(w.passOpen)
 	w.writing = nil
 	if s.Pattern == run.PatternReplacement && s.ReadPercent < 100 {
-		w.writing = newBlockSet(int(s.Depth) * workload.CellsMost)
+		cells := 1
+		if len(s.Sizes) != 0 || len(s.WriteSizes) != 0 {
+			cells = workload.CellsMost
+		}
+		// As small as can be: it has to stay in the first level of the cache.
+		w.writing = newBlockSet(int(s.Depth) * cells)
 	}
 	w.looks, w.flush = w.looks[:0], flusher{every: w.flush.every, due: start.Add(w.flush.every)}
 	w.pace.begin(s.pace, low, start)

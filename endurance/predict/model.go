@@ -73,7 +73,6 @@ type member struct {
 	usable, floor, ratio float64
 	aLow, aMid, aHigh    float64
 	penalty              float64
-	atLimit              bool
 }
 
 // newModel gathers what is believed. The error says what is missing or wrong.

@@ -177,8 +177,7 @@ func (w *Workload) skew(alpha float64) Interval {
 	if math.IsInf(uniform, 1) {
 		return Interval{Low: 1, Mid: 1, High: 1}
 	}
-	var apart, one float64
-	together := math.NaN()
+	var apart, one, together float64
 	switch w.Kind {
 	case JESD219, Zipf:
 		classes := jesdClasses()
@@ -189,9 +188,8 @@ func (w *Workload) skew(alpha float64) Interval {
 		one = uniform + jesdGreedy*(together-uniform)
 	case Mixed:
 		one = streamedWAF(alpha, w.SequentialShare)
-		together = uniform
-		apart = w.SequentialShare + (1-w.SequentialShare)*uniform
-		apart, together = min(apart, one), max(together, one)
+		apart = min(one, w.SequentialShare+(1-w.SequentialShare)*uniform)
+		together = max(one, uniform)
 	case Sequential:
 		return Interval{Low: 1 / uniform, Mid: 1 / uniform, High: 1 / uniform}
 	default:

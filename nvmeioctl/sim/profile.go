@@ -134,6 +134,9 @@ type Flash struct {
 	CellBits uint8 `json:"cell_bits"`
 	// UsableBytes is T: the physical bytes that garbage collection works in.
 	UsableBytes uint64 `json:"usable_bytes"`
+	// NominalBytes is the binary capacity of the dies, 8 TiB for a drive sold as
+	// 7.68 TB; 0 when not known. The model does not need it, a prediction does.
+	NominalBytes uint64 `json:"nominal_bytes,omitempty"`
 	// IndirectionBytes is the size of a mapping unit; a smaller random write
 	// costs a read-modify-write of one unit.
 	IndirectionBytes uint32 `json:"indirection_bytes"`
@@ -142,6 +145,10 @@ type Flash struct {
 	FloorWAF float64 `json:"floor_waf"`
 	// RatedCycles is how many program/erase cycles make 100 percent used.
 	RatedCycles uint32 `json:"rated_cycles"`
+	// CyclesPublished says that the maker states RatedCycles; else they are inferred.
+	CyclesPublished bool `json:"cycles_published,omitempty"`
+	// Ratings are the endurance the maker warrants, by exported capacity.
+	Ratings []Rating `json:"ratings,omitempty"`
 
 	// RandomWriteIOPS is the steady state of 4 KiB uniform random writes over
 	// a namespace of RandomWriteBytes: the point that a and b of
@@ -164,6 +171,13 @@ type Flash struct {
 
 	// SpareThresholdPercent is the available spare threshold of the SMART log.
 	SpareThresholdPercent uint8 `json:"spare_threshold_percent"`
+}
+
+// Rating is a warranted endurance: so many bytes of host writes over the
+// warranty of a drive that exports so many.
+type Rating struct {
+	CapacityBytes uint64 `json:"capacity_bytes"`
+	HostBytes     uint64 `json:"host_bytes"`
 }
 
 // LookupProfile finds a profile by its name.

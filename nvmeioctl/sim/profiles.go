@@ -85,9 +85,11 @@ func pblaze7() Profile {
 		Flash: Flash{
 			CellBits:         3,                     // published: X3-9070 eTLC
 			UsableBytes:      8 * tib / 1000 * 1053, // inferred: 64 dies of 1 Tb plus 5.3 percent, from 411K and 700K IOPS
+			NominalBytes:     8 * tib,               // published: 1 Tb dies; their number inferred
 			IndirectionBytes: 4096,
-			FloorWAF:         1.02, // chosen between 1.00 and 1.04, as sequential writes of such drives show
-			RatedCycles:      7000, // inferred from 3 DWPD at 6.4 TB
+			FloorWAF:         1.02,                                                 // chosen between 1.00 and 1.04, as sequential writes of such drives show
+			RatedCycles:      7000,                                                 // inferred from 3 DWPD at 6.4 TB
+			Ratings:          []Rating{{idema7680GB, 14e15}, {idema6400GB, 35e15}}, // published: 1 and 3 DWPD over 5 years
 
 			RandomWriteIOPS:  411e3, // published: ezFIO at 7.68 TB
 			RandomWriteBytes: idema7680GB,
@@ -125,8 +127,9 @@ func pe321() Profile {
 	p.EnduranceGroup = false
 	p.VendorLog = "ymtc-ca" // published
 	p.VendorPowerFeature = false
-	p.Flash.UsableBytes = 8 * tib / 1000 * 1050 // inferred: 16 packages of 512 GB, with the usual 5 percent
-	p.Flash.RandomWriteIOPS = 689e3             // published
+	p.Flash.UsableBytes = 8 * tib / 1000 * 1050      // inferred: 16 packages of 512 GB, with the usual 5 percent
+	p.Flash.Ratings = []Rating{{idema6400GB, 35e15}} // published: 3 DWPD over 5 years
+	p.Flash.RandomWriteIOPS = 689e3                  // published
 	p.Flash.RandomWriteBytes = idema6400GB
 	p.Flash.RandomReadIOPS = 1.77e6                // published
 	p.Flash.SequentialReadBytesPerSecond = 7.46e9  // published
@@ -158,13 +161,15 @@ func pe501() Profile {
 	p.Flash = Flash{
 		CellBits:         4,                  // published: X4-6080
 		UsableBytes:      71_500_000_000_000, // inferred: 16 packages of 4 TiB and 2 percent
+		NominalBytes:     64 * tib,           // published: 16 packages of 4 TiB
 		IndirectionBytes: 16384,              // inferred from the ratio of sequential to random writes
 		FloorWAF:         1.02,               // chosen
 		RatedCycles:      5000,               // published
-		RandomWriteIOPS:  50e3,               // published
-		RandomWriteBytes: idema61TB,          // published
-		CollectRatio:     0,                  // chosen
-		RandomReadIOPS:   3350e3,             // published
+		CyclesPublished:  true,
+		RandomWriteIOPS:  50e3,      // published
+		RandomWriteBytes: idema61TB, // published
+		CollectRatio:     0,         // chosen
+		RandomReadIOPS:   3350e3,    // published
 
 		SequentialReadBytesPerSecond:  14.2e9,                 // published
 		SequentialWriteBytesPerSecond: 4.039e9,                // published: 3852 MiB/s
@@ -196,7 +201,9 @@ func memblazeP6531() Profile {
 	p.EnduranceGroup = false
 	p.VendorLog = "memblaze-ca-v2"              // chosen
 	p.Flash.UsableBytes = 4 * tib / 1000 * 1050 // inferred: 4 TiB and the usual 5 percent
-	p.Flash.RandomWriteIOPS = 180e3             // chosen, as are the rates below
+	p.Flash.NominalBytes = 4 * tib
+	p.Flash.Ratings = nil
+	p.Flash.RandomWriteIOPS = 180e3 // chosen, as are the rates below
 	p.Flash.RandomWriteBytes = idema3840GB
 	p.Flash.RandomReadIOPS = 1.5e6
 	p.Flash.SequentialReadBytesPerSecond = 6.8e9
@@ -245,7 +252,7 @@ func client() Profile {
 		MaxActivation:         0,
 
 		Flash: Flash{
-			CellBits: 3, UsableBytes: tib, IndirectionBytes: 4096, FloorWAF: 1.03, RatedCycles: 1500,
+			CellBits: 3, UsableBytes: tib, NominalBytes: tib, IndirectionBytes: 4096, FloorWAF: 1.03, RatedCycles: 1500,
 			RandomWriteIOPS: 60e3, RandomWriteBytes: idema1TB, CollectRatio: 0.4, RandomReadIOPS: 900e3,
 			SequentialReadBytesPerSecond: 7e9, SequentialWriteBytesPerSecond: 1.5e9,
 			ReadLatency: 60 * time.Microsecond, WriteLatency: 15 * time.Microsecond,

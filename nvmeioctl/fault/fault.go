@@ -64,8 +64,13 @@ const (
 	// MediaError makes logical blocks First to Last of NSID unreadable until
 	// they are written again, or unwritable where Write is set.
 	MediaError
-	// Activation is a firmware activation without reset that takes Time.
+	// Activation is a firmware activation without reset that takes Time: the
+	// controllers stop, and tell those hosts that asked to hear of it.
 	Activation
+	// NotReady is media that is not ready for Time: I/O commands are answered
+	// with Namespace Not Ready, admin commands that need the media with Admin
+	// Command Media Not Ready, both to be tried again.
+	NotReady
 	// Attach attaches NSID, which exists, to all controllers that it may be
 	// attached to, as a namespace that comes late does. Detach is the opposite.
 	Attach

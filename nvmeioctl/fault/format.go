@@ -81,6 +81,8 @@ func (e Effect) String() string {
 		return fmt.Sprintf("media-error %s nsid %d lba %d-%d", kind, e.NSID, e.First, e.Last)
 	case Activation:
 		return "activation " + e.Time.String()
+	case NotReady:
+		return "not-ready " + e.Time.String()
 	case Attach:
 		return fmt.Sprintf("attach nsid %d", e.NSID)
 	case Detach:

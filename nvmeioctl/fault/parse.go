@@ -34,6 +34,7 @@ func Help() [][2]string {
 		{"media-error read nsid 1 lba 100-199", "blocks cannot be read until they are written again"},
 		{"media-error write nsid 1 lba 100", "a block cannot be written"},
 		{"activation 2s", "a firmware activation without reset, and how long it takes"},
+		{"after 10th read not-ready 2s", "the media is not ready: commands are to be tried again"},
 		{"at 10s attach nsid 2", "a namespace comes late, with its event; \"detach\": it goes"},
 		{"counter reset", "the vendor's counters start at 0; \"stuck\", \"unit\" and \"lag\" likewise"},
 		{"heal", "end what lasts"},
@@ -55,7 +56,7 @@ func Help() [][2]string {
 // getfeature, setfeature, fwdownload, fwcommit, selftest, read, write, flush,
 // deallocate or any. EFFECT is power-cut, hang, spare P% [over TIME], read-only,
 // temperature NC [over TIME], media-error [read|write] nsid N lba FIRST[-LAST],
-// activation TIME, attach nsid N, detach nsid N, counter
+// activation TIME, not-ready TIME, attach nsid N, detach nsid N, counter
 // reset|stuck|unit|lag, or heal. [Help] has an example of each.
 //
 // Each rule counts for itself, from 1. Rules apply in the order written. An
@@ -200,7 +201,7 @@ func (p *parser) at(t *Trigger) error {
 
 // driveEffects are the effects on the drive, by name.
 func driveEffects() []string {
-	return []string{"power-cut", "hang", "spare", "read-only", "temperature", "media-error", "activation", "attach", "detach", "counter", "heal"}
+	return []string{"power-cut", "hang", "spare", "read-only", "temperature", "media-error", "activation", "not-ready", "attach", "detach", "counter", "heal"}
 }
 
 func (p *parser) effect() (e Effect, err error) {
@@ -224,9 +225,12 @@ func (p *parser) effect() (e Effect, err error) {
 		if e.Celsius, err = parseCelsius(p.next()); err == nil {
 			e.Time, err = p.over()
 		}
-	case "activation":
+	case "activation", "not-ready":
 		e.Kind = Activation
-		e.Time, err = parseTime(p.next(), "activation")
+		if word == "not-ready" {
+			e.Kind = NotReady
+		}
+		e.Time, err = parseTime(p.next(), "time")
 	case "media-error":
 		e.Kind = MediaError
 		err = p.mediaError(&e)

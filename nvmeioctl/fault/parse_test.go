@@ -50,7 +50,7 @@ func TestParse_errors(t *testing.T) {
 		"media-error nsid 1 lba 5-4":             "no logical blocks",
 		"media-error nsid 1 lba x":               "no logical blocks",
 		"media-error flush nsid 1 lba 5":         "want nsid",
-		"activation":                             "no activation",
+		"activation":                             "no time",
 		"attach 2":                               "want nsid",
 		"counter broken":                         "unknown fault of counters",
 		"read-only now":                          "too much",

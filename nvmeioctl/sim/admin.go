@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/fault"
 	"nvop/nvmeioctl/nvmespec"
 )
 
@@ -29,6 +30,9 @@ type request struct {
 	// specific and param go to the error log if the command fails.
 	specific uint64
 	param    uint16
+	// badLBA is the first logical block at fault, where it is not the first of
+	// the command.
+	badLBA nvmespec.Opt[uint64]
 	// err ends the command without a completion.
 	err error
 }
@@ -106,7 +110,9 @@ func (d *Drive) submit(ctx context.Context, c int, cmd *nvmeioctl.Command) (nvme
 	if err := d.gone(); err != nil {
 		return nvmeioctl.Completion{}, err
 	}
-	d.activating()
+	if err := d.activating(ctx); err != nil {
+		return nvmeioctl.Completion{}, err
+	}
 	d.settle()
 	if max := d.st.Profile.MaxTransferBytes; max != 0 && uint64(len(cmd.Data)) > uint64(max) {
 		// The kernel does not pass such a command on.
@@ -115,7 +121,17 @@ func (d *Drive) submit(ctx context.Context, c int, cmd *nvmeioctl.Command) (nvme
 	r := &request{d: d, c: c, cmd: cmd, param: paramNone}
 	var result uint32
 	var status nvmespec.Status
+	var after []fault.Rule
 	changes := false
+	if d.trouble {
+		var o outcome
+		if after, o = r.faultsBefore(ctx); o.taken && o.err != nil {
+			return nvmeioctl.Completion{}, o.err
+		} else if o.taken {
+			d.recordError(r, o.status)
+			return nvmeioctl.Completion{Status: o.status}, nil
+		}
+	}
 	if cmd.IO {
 		result, status = r.runIO()
 	} else {
@@ -126,12 +142,20 @@ func (d *Drive) submit(ctx context.Context, c int, cmd *nvmeioctl.Command) (nvme
 	}
 	if status.Code() != 0 && !pendingReset(status) {
 		d.recordError(r, status)
+		if r.badLBA.OK {
+			d.st.Errors.Entries[0].LBA = r.badLBA.Value
+		}
 		if changes {
 			// What a failed command leaves behind is an entry in the error
 			// log; a drive keeps it.
 			if _, s := d.commit(noChange); s != 0 {
 				status = s
 			}
+		}
+	}
+	if len(after) > 0 {
+		if err := r.faultsAfter(after, status); err != nil {
+			return nvmeioctl.Completion{}, err
 		}
 	}
 	return nvmeioctl.Completion{Status: status, Result: uint64(result)}, r.err

@@ -70,7 +70,7 @@ func ParseContentsMode(name string) (ContentsMode, error) {
 func (d *Drive) KeepContents() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.gone(); err != nil {
+	if err := d.lost(); err != nil {
 		return err
 	}
 	return d.keepContents()

@@ -68,6 +68,13 @@ func (q *contentsQueue) Submit(reqs []nvmeioctl.IORequest) (int, error) {
 			q.outstanding += i
 			return i, fmt.Errorf("%s: request of %d bytes with a buffer of %d: %w", d.name, r.LengthBytes, len(r.Buf), syscall.EINVAL)
 		}
+		if d.trouble {
+			if err := q.submitTroubled(&r, look, q.move); err != nil {
+				q.outstanding += i
+				return i, err
+			}
+			continue
+		}
 		status := look
 		if status == 0 {
 			status = q.check(&r)

@@ -38,7 +38,7 @@ func (d *Drive) Raw(nsid uint32) (*Raw, error) {
 
 // open finds the store and the namespace. The drive's lock is held.
 func (r *Raw) open() (blockStore, *namespace, error) {
-	if err := r.d.gone(); err != nil {
+	if err := r.d.lost(); err != nil {
 		return nil, nil, err
 	}
 	k := r.d.kept()

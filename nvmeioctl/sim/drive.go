@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/nvmespec"
 )
 
 // Options are what differs between two drives of one model. The zero value is
@@ -74,7 +75,16 @@ type Drive struct {
 	// lastSaveError is why the last command was answered with an internal error.
 	lastSaveError error
 	formatting    map[uint32]progress
-	wake          chan struct{} // closed and replaced when something happened
+	// trouble says that a fault is armed or goes on; see faults.go. The power
+	// may be off, the controllers may hang, or the media not be ready until a
+	// time. These end with the process.
+	trouble, off, hung bool
+	notReadyNS         int64
+	stallUntil         nvmeioctl.Instant // on the queues' clock
+	hosts              nvmeioctl.Clock
+	// warned are the critical warnings that hosts have been told of.
+	warned nvmespec.CriticalWarning
+	wake   chan struct{} // closed and replaced when something happened
 
 	// Tests look in while a command takes its time, and make saves fail.
 	onStep    func()
@@ -115,6 +125,7 @@ func newDrive(name string, st *state) (*Drive, error) {
 		return nil, err
 	}
 	d.media = m
+	d.lookForTrouble()
 	return d, nil
 }
 
@@ -206,7 +217,7 @@ func (d *Drive) String() string { return d.name }
 func (d *Drive) Save(checkpoint uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.gone(); err != nil {
+	if err := d.lost(); err != nil {
 		return err
 	}
 	before := d.st.Checkpoint
@@ -274,6 +285,14 @@ func (d *Drive) SaveError() error {
 
 // gone says why the drive does not answer.
 func (d *Drive) gone() error {
+	if d.off {
+		return d.unpowered()
+	}
+	return d.lost()
+}
+
+// lost says why the drive is not there any more, with power or without.
+func (d *Drive) lost() error {
 	switch {
 	case d.broken != nil:
 		return fmt.Errorf("%s: %w: %w", d.name, nvmeioctl.ErrDeviceGone, d.broken)
@@ -306,14 +325,10 @@ func (d *Drive) ResetSubsystem(ctx context.Context) error {
 // PowerCycle takes the power away and gives it back. clean says that the host
 // announced it; otherwise it counts as an unsafe shutdown.
 func (d *Drive) PowerCycle(clean bool) error {
-	return d.reset(context.Background(), func(st *state) {
-		st.PowerCycles++
-		if !clean {
-			st.UnsafeShutdowns++
-		}
-		d.powerCycled(clean)
-		st.resetAll(d.clock.Now(), ResetByPowerCycle)
-	})
+	if d.PowerOff() {
+		return d.PowerOn() // it was counted when the power went
+	}
+	return d.reset(context.Background(), func(st *state) { d.powerCycledState(st, clean) })
 }
 
 // Rescan implements nvmeioctl.Resetter. There is no host whose view of the
@@ -330,6 +345,9 @@ func (d *Drive) reset(ctx context.Context, change func(*state)) error {
 		return err
 	}
 	d.settle()
+	if err := d.gone(); err != nil {
+		return err
+	}
 	before := d.st
 	d.st = before.clone()
 	change(d.st)
@@ -337,6 +355,8 @@ func (d *Drive) reset(ctx context.Context, change func(*state)) error {
 		d.st = before
 		return err
 	}
+	d.hung = false
+	d.lookForTrouble()
 	d.applyPower()
 	d.notify()
 	return nil
@@ -375,13 +395,32 @@ func (d *Drive) settle() {
 	if t := &d.st.SelfTest; t.Code != 0 && now-t.StartNS >= t.durationNS() {
 		t.finish(0, t.StartNS+t.durationNS())
 	}
+	if d.trouble {
+		d.due()
+		d.thermal()
+		d.lag()
+	}
 	if h := hours(now); h != d.st.UsedHour {
-		m := d.media.counters()
+		m := d.counters()
 		d.st.UsedHour, d.st.PercentUsed = h, percent(m.UsedRatio)
 		for i := range d.st.Controllers {
 			d.st.Controllers[i].warn(&d.st.Profile, uint8(d.warnings(m)))
 		}
 	}
+	if d.trouble {
+		d.warnAnew()
+	}
+}
+
+// warnAnew tells hosts of critical warnings that they have not been told of.
+func (d *Drive) warnAnew() {
+	w := d.warnings(d.counters())
+	if fresh := w &^ d.warned; fresh != 0 {
+		for i := range d.st.Controllers {
+			d.st.Controllers[i].warn(&d.st.Profile, uint8(fresh))
+		}
+	}
+	d.warned = w
 }
 
 // OpenController gives a controller of the subsystem by its CNTLID. It is a

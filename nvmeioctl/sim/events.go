@@ -101,6 +101,10 @@ func (d *Drive) nextEvent(ctx context.Context, index int) (nvmeioctl.Event, erro
 			return nvmeioctl.Event{}, err
 		}
 		d.settle()
+		if d.off {
+			d.mu.Unlock()
+			return nvmeioctl.Event{}, d.unpowered()
+		}
 		c := &d.st.Controllers[index]
 		if len(c.Events) > 0 {
 			e := c.Events[0]

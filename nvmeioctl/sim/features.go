@@ -367,5 +367,5 @@ func (d *Drive) applyPower() {
 			}
 		}
 	}
-	d.media.powerLimited(limit, p.PowerStates[0].MaxMilliwatts)
+	d.media.powerLimited(d.throttled(limit), p.PowerStates[0].MaxMilliwatts)
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -295,11 +296,25 @@ const commitTakes = 2 * time.Second
 
 // activating lets the time pass in which an activation without reset stops the
 // controllers: a command that comes meanwhile waits. The lock is held.
-func (d *Drive) activating() {
+// Hosts over a network wait in their own time.
+func (d *Drive) activating(ctx context.Context) error {
+	for d.hosts != nil && d.st.Firmware.BusyUntilNS > int64(d.clock.Now()) {
+		if err := d.wait(ctx, hostPoll); err != nil {
+			return err
+		}
+		if err := d.gone(); err != nil {
+			return err
+		}
+	}
 	if until := d.st.Firmware.BusyUntilNS; until > int64(d.clock.Now()) {
 		d.clock.AdvanceTo(nvmeioctl.Instant(until))
 	}
+	return nil
 }
+
+// hostPoll is how often a command that waits looks at the drive's clock, which
+// others move.
+const hostPoll = 50 * time.Millisecond
 
 // dropImage forgets an image that was refused, as the specification demands.
 func (d *Drive) dropImage() {

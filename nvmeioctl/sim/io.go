@@ -121,6 +121,9 @@ func transferData(r *request, ns *namespace) nvmespec.Status {
 		op = mediaRead
 		clear(r.cmd.Data[:transfer])
 	}
+	if s := r.badBlocks(ns, lba, uint64(r.cmd.CDW12&0xFFFF)+1, op == mediaWrite); s != 0 {
+		return s
+	}
 	if s := r.d.media.access(op, ns.NSID, offset, length); s != 0 {
 		return s
 	}
@@ -134,6 +137,9 @@ func writeZeroes(r *request, ns *namespace) nvmespec.Status {
 	offset, length, ok := r.blockRange(ns, lba, blocks)
 	if !ok {
 		_, s := r.fail(nvmespec.StatusLBAOutOfRange, paramCDW10)
+		return s
+	}
+	if s := r.badBlocks(ns, lba, blocks, true); s != 0 {
 		return s
 	}
 	if s := r.d.media.access(mediaDeallocate, ns.NSID, offset, length); s != 0 {
@@ -167,6 +173,9 @@ func manageDataset(r *request, ns *namespace) nvmespec.Status {
 		return nvmespec.StatusSuccess
 	}
 	for _, s := range spans {
+		if st := r.badBlocks(ns, s.lba, s.blocks, true); st != 0 {
+			return st
+		}
 		if st := r.d.media.access(mediaDeallocate, ns.NSID, s.offset, s.length); st != 0 {
 			return st
 		}

@@ -220,12 +220,12 @@ func (d *Drive) warnings(m mediaCounters) nvmespec.CriticalWarning {
 	if f := d.flash(); f != nil && f.flash.WornOut() {
 		w |= nvmespec.WarningReadOnly
 	}
-	return w
+	return w | d.faultWarnings()
 }
 
 func smartLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
-	m, st := r.d.media.counters(), r.state()
-	return nvmespec.SMART{
+	m, st := r.d.counters(), r.state()
+	return st.Faults.Thermal.smart(nvmespec.SMART{
 		CriticalWarning: r.d.warnings(m), Temperature: celsius(m.Kelvin),
 		SparePercent: percent(m.SpareRatio), SpareThresholdPercent: st.Profile.Flash.SpareThresholdPercent,
 		UsedPercent:      st.PercentUsed,
@@ -238,7 +238,7 @@ func smartLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 		UnsafeShutdowns: nvmespec.U128(st.UnsafeShutdowns),
 		MediaErrors:     nvmespec.U128(m.MediaErrors),
 		ErrorLogEntries: nvmespec.U128(st.Errors.Count),
-	}.Append(nil), nvmespec.StatusSuccess
+	}).Append(nil), nvmespec.StatusSuccess
 }
 
 func firmwareLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
@@ -285,7 +285,7 @@ func enduranceLog(r *request, f nvmespec.GetLogFields) ([]byte, nvmespec.Status)
 		_, s := r.fail(nvmespec.StatusInvalidField, paramCDW10+6)
 		return nil, s
 	}
-	m, st := r.d.media.counters(), r.state()
+	m, st := r.d.counters(), r.state()
 	gb := func(n nvmespec.Uint128) nvmespec.Uint128 { return ceilDiv(n, nvmespec.EGUnitBytes) }
 	return nvmespec.EnduranceGroup{
 		CriticalWarning: r.d.warnings(m) & nvmespec.WarningSpare,
@@ -305,7 +305,7 @@ func (p *Profile) lifetimeBytes() nvmespec.Uint128 {
 }
 
 func ocpLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
-	m, st := r.d.media.counters(), r.state()
+	m, st := r.d.vendorCounters(), r.state()
 	log := nvmespec.OCPHealth{
 		Layout: nvmespec.OCPDatacenter, Version: 3,
 		PhysicalBytesWritten: m.MediaWriteBytes, PhysicalBytesRead: m.MediaReadBytes,
@@ -314,6 +314,7 @@ func ocpLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 		IncompleteShutdowns:    uint32(min(st.UnsafeShutdowns, math.MaxUint32)),
 		CapacitorHealthPercent: nvmespec.Some(uint16(100)),
 		EstimateBytes:          st.Profile.lifetimeBytes(),
+		ThermalThrottles:       uint16(min(st.Faults.Thermal.Times[0], math.MaxUint8)), ThermalThrottleStatus: st.Faults.Thermal.level(),
 	}
 	if m.TotalBlocks != 0 {
 		log.FreeBlocksPercent = percent(float64(m.FreeBlocks) / float64(m.TotalBlocks))
@@ -396,7 +397,7 @@ func vendorLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 	if !ok {
 		return nil, nvmespec.StatusInternal
 	}
-	m := r.d.media.counters()
+	m := r.d.vendorCounters()
 	cycles := func(n float64) uint16 { return uint16(min(n, math.MaxUint16)) }
 	page, err := layout.Health(vendor.Counters{
 		NANDWrittenBytes: m.MediaWriteBytes, HostWrittenBytes: m.HostWriteBytes, NANDReadBytes: m.MediaReadBytes,

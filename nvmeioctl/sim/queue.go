@@ -78,6 +78,7 @@ func (d *Drive) Queue(nsid uint32, depth int, lapse uint32) (nvmeioctl.IOQueue, 
 	if m.queues == 0 {
 		m.server.Reset()
 		m.busyUntil = 0
+		d.stallUntil = 0
 	}
 	m.queues++
 	return opened, nil
@@ -158,6 +159,13 @@ func (q *queue) Submit(reqs []nvmeioctl.IORequest) (int, error) {
 			q.touch(batch)
 		}
 		for i := range batch {
+			if d.trouble {
+				if err := q.submitTroubled(&batch[i], status, nil); err != nil {
+					q.outstanding += done + i
+					return done + i, err
+				}
+				continue
+			}
 			q.submit(&batch[i], status)
 		}
 		done += len(batch)

@@ -40,6 +40,9 @@ type state struct {
 	Errors      errorLog          `json:"errors"`
 	SelfTest    selfTest          `json:"self_test"`
 
+	// Faults are what the drive was told to suffer.
+	Faults faultState `json:"faults,omitzero"`
+
 	PowerCycles     uint64 `json:"power_cycles"`
 	UnsafeShutdowns uint64 `json:"unsafe_shutdowns"`
 	// PercentUsed is the percentage used as of UsedHour, the power-on hour of
@@ -195,6 +198,7 @@ func (st *state) clone() *state {
 		k.Events, k.Masked = slices.Clone(k.Events), slices.Clone(k.Masked)
 	}
 	c.Firmware = st.Firmware.clone()
+	c.Faults = st.Faults.clone()
 	c.Errors.Entries = slices.Clone(st.Errors.Entries)
 	c.SelfTest.Results = slices.Clone(st.SelfTest.Results)
 	return &c
@@ -236,6 +240,9 @@ func (st *state) validate() error {
 		}
 	}
 	if err := st.Firmware.validate(&st.Profile); err != nil {
+		return err
+	}
+	if err := st.Faults.compile(); err != nil {
 		return err
 	}
 	if len(st.Errors.Entries) > st.Profile.ErrorLogEntries || len(st.SelfTest.Results) > maxSelfTestResults {

@@ -161,8 +161,10 @@ const (
 	// near three in a row have to be to be back.
 	steadyOut, steadyIn = 0.20, 0.10
 	steadyReturns       = 3
-	// steadySigmas of the noise of counting are added to every bound.
-	steadySigmas = 6
+	// What the noise of counting may add, in standard deviations of one value: to
+	// the distance of one value, to that of one that is back, to the range of a
+	// window (thirty values spread over four on average), to its slope.
+	noiseOut, noiseIn, noiseRange, noiseSlope = 6, 3, 5, 3
 )
 
 type steadyWord uint8
@@ -194,7 +196,8 @@ type steadiness struct {
 	noise         float64
 	base          float64
 	known, out    bool
-	returns       int
+	// returns counts values near the base while out, and since all values then.
+	returns, since int
 }
 
 func newSteadiness(lapse uint64) steadiness { return steadiness{lapse: float64(max(lapse, 1))} }
@@ -219,10 +222,11 @@ func (s *steadiness) add(r *run.Row) steadySaid {
 	// What is counted is ops/lapse; the relative noise of a count n is 1/sqrt(n).
 	noise := 1.0
 	if s.ops > 0 {
-		noise = steadySigmas / math.Sqrt(s.ops/s.lapse)
+		noise = 1 / math.Sqrt(s.ops/s.lapse)
 	}
 	s.ops, s.activeNS, s.rows = 0, 0, 0
 	s.noise = max(noise, s.noise*0.9)
+	s.since++
 	s.values[s.count%steadyValues] = rate
 	s.count++
 	return s.judge(rate)
@@ -241,17 +245,17 @@ func (s *steadiness) judge(rate float64) steadySaid {
 			s.known, s.base = true, mean
 			return steadySaid{what: steadyNow, rate: mean, base: mean}
 		}
-	case !s.out && off > steadyOut+s.noise:
-		s.out, s.returns = true, 0
+	case !s.out && off > steadyOut+noiseOut*s.noise:
+		s.out, s.returns, s.since = true, 0, 1
 		said.what = steadyLeft
-	case s.out && off <= steadyIn+s.noise:
+	case s.out && off <= steadyIn+noiseIn*s.noise:
 		if s.returns++; s.returns >= steadyReturns {
 			s.out = false
 			said.what = steadyBack
 		}
 	case s.out:
 		s.returns = 0
-		if steady {
+		if steady && s.since >= steadyValues {
 			s.out, s.base = false, mean
 			return steadySaid{what: steadyNow, rate: mean, base: mean}
 		}
@@ -280,5 +284,5 @@ func (s *steadiness) window() (mean float64, steady bool) {
 	}
 	// Least squares over x = 0..n-1; sums of x and x^2 in closed form.
 	slope := (n*sumXY - n*(n-1)/2*sum) / (n * (n*n - 1) / 12 * n)
-	return mean, (high-low)/mean <= steadyRange+2*s.noise && math.Abs(slope)*(n-1)/mean <= steadySlope+s.noise
+	return mean, (high-low)/mean <= steadyRange+noiseRange*s.noise && math.Abs(slope)*(n-1)/mean <= steadySlope+noiseSlope*s.noise
 }

@@ -127,6 +127,8 @@ type track struct {
 	// which changes between phases only.
 	source  *pattern.Source
 	history *history
+	// crashHigh is how far a session that crashed in this phase may have gone.
+	crashHigh uint64
 	doubts  doubtList
 }
 
@@ -147,7 +149,7 @@ type slot struct {
 	// there are none, above it the phase.
 	generation uint64
 	at         nvmeioctl.Instant
-	// due is when it was to be submitted; 0 without a rate.
+	// due is when it was to be submitted; never without a rate.
 	due nvmeioctl.Instant
 	// free is when the slot became free: its last completion.
 	free nvmeioctl.Instant
@@ -393,14 +395,17 @@ func (w *worker) fillSlots(until nvmeioctl.Instant) {
 			w.exhausted = true
 			break
 		}
-		s.due = 0
+		s.due = nvmeioctl.Never
 		if w.pace.period != 0 && len(w.retry) == 0 {
 			due := w.pace.due(w.next)
 			if due > until {
 				w.wait(due, until)
 				break
 			}
-			at, s.due = max(at, due), due
+			if at, s.due = max(at, due), due; at >= w.deadline {
+				w.exhausted = true
+				break
+			}
 		}
 		if !w.claim(s) {
 			break
@@ -454,6 +459,9 @@ func (w *worker) isHeld(until nvmeioctl.Instant) bool {
 // does not wait for an operation.
 func (w *worker) wait(wake, now nvmeioctl.Instant) {
 	w.pace.wake = min(wake, w.deadline)
+	if w.now == nil {
+		w.pace.wake = min(wake, w.deadline-1) // before the second that the deadline begins
+	}
 	if now+1 >= w.deadline {
 		w.exhausted, w.tally.waited = true, true
 		w.tally.lastDone = max(w.tally.lastDone, w.deadline)
@@ -606,7 +614,7 @@ func (w *worker) account(results []nvmeioctl.IOResult) {
 		}
 		if r.Status == 0 && r.Err == nil {
 			w.latencies[d] = append(w.latencies[d], int64(r.Done.Sub(s.at)))
-			if s.due != 0 {
+			if s.due != nvmeioctl.Never {
 				w.late[d] = append(w.late[d], int64(r.Done.Sub(s.due)))
 			}
 			t.bytes[d] += uint64(s.op.LengthBytes)

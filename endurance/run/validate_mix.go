@@ -73,6 +73,9 @@ func (j *Job) validateMix(p *Phase) error {
 	case len(p.WriteSizes) != 0 && (p.ReadPercent == 0 || p.ReadPercent == 100):
 		return jobError("sizes of writes apart from those of reads, but only one of them happens")
 	}
+	if room, need := j.RegionBytes()/uint64(j.Workers), 4*uint64(p.Depth)*uint64(p.BlockBytes); p.ReadPercent != 100 && room < need {
+		return jobError("%d bytes for each worker are too little for %d operations of up to %d bytes in flight: two writes of one block would meet", room, p.Depth, p.BlockBytes)
+	}
 	if err := j.validateZones(p); err != nil {
 		return err
 	}
@@ -134,8 +137,8 @@ func (j *Job) validateZones(p *Phase) error {
 	// block would meet and no draw could part them.
 	for i, z := range p.Zones {
 		room := j.RegionBytes() / uint64(j.Workers) / permilles * uint64(z.SpacePermille)
-		if need := 4 * uint64(p.Depth) * uint64(p.BlockBytes); z.AccessPermille != 0 && room < need {
-			return jobError("zone %d has %d bytes for each worker, which is too little for %d operations of up to %d bytes in flight", i, room, p.Depth, p.BlockBytes)
+		if need := 4 * uint64(p.Depth) * (p.meanScaled(true)/permyriads + 1); z.AccessPermille != 0 && room < need {
+			return jobError("zone %d has %d bytes for each worker, which is too little for %d operations of %d bytes in flight", i, room, p.Depth, p.meanScaled(true)/permyriads)
 		}
 	}
 	return nil

@@ -15,7 +15,8 @@ const (
 	// CellsMost is how many cells an operation touches at most.
 	CellsMost = cellsPerOp + 1
 	// steepTries is how often a popular block that is busy is drawn anew before
-	// any other will do: with a steep law there may be no other popular one.
+	// any other will do: with a steep law, or in a small zone, all popular ones
+	// may be busy.
 	steepTries = 64
 	// stripesEach is how many stripes each worker has at least, where there is room.
 	stripesEach = 16
@@ -169,7 +170,10 @@ func (m *mix) global(worker, local, span uint64) uint64 {
 // local draws a unit of a worker.
 func (m *mix) local(worker, position, key uint64, attempt uint32) uint64 {
 	n := m.share(worker)
-	if m.zipf != nil && attempt < steepTries {
+	if attempt >= steepTries {
+		return below(draw(key, position), n)
+	}
+	if m.zipf != nil {
 		return m.scatter[worker].At(m.zipf[worker].draw(key, position))
 	}
 	first, end := uint64(0), n

@@ -28,6 +28,7 @@ type memory struct {
 	histograms []run.Histogram
 	samples    []run.Sample
 	events     []run.Event
+	mismatches []run.Mismatch
 	cp         run.Checkpoint
 	verdict    *run.Verdict
 	commits    int
@@ -52,6 +53,7 @@ func (m *memory) Commit(_ context.Context, b *run.Batch) error {
 	m.histograms = append(m.histograms, b.Histograms...)
 	m.samples = append(m.samples, b.Samples...)
 	m.events = append(m.events, b.Events...)
+	m.mismatches = append(m.mismatches, b.Mismatches...)
 	m.cp = b.Checkpoint
 	if b.Verdict != nil {
 		v := *b.Verdict

@@ -90,8 +90,12 @@ func (s *stage) positions(job *run.Job, g *workload.Generator) (uint64, error) {
 	case s.End.DurationNS != 0:
 		return math.MaxUint64, nil
 	case s.End.Passes != 0:
-		hi, lo := bits.Mul64(s.End.Passes, s.blocks)
-		if hi != 0 {
+		passes := s.End.Passes
+		if s.Check == run.CheckEachPass {
+			passes *= 2 // each is read back
+		}
+		hi, lo := bits.Mul64(passes, s.blocks)
+		if hi != 0 || passes < s.End.Passes {
 			return 0, tooMany(s.End.Passes, "passes")
 		}
 		return lo, nil

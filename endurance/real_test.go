@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"nvop/endurance/run"
-	"nvop/endurance/workload"
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/pattern"
 	"nvop/nvmeioctl/syncio"
 )
 
@@ -334,7 +334,7 @@ func TestRun_writesWhatItShould(t *testing.T) {
 	queues := func(int) (nvmeioctl.IOQueue, error) {
 		return syncio.Open(path, syncio.Options{Depth: 4, Write: true, Clock: clock, Direct: syncio.DirectOff})
 	}
-	v, err := Run(context.Background(), Config{Job: job, Recorder: m, Queues: queues, Clock: clock})
+	v, err := Run(context.Background(), Config{Job: job, Recorder: m, Queues: queues, Clock: clock, StartWallUnixNS: 77})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,11 @@ func TestRun_writesWhatItShould(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := make([]byte, job.CapacityBytes)
-	workload.NewData(job.Seed).Fill(want, 0, 2, 512)
+	source, err := pattern.New(pattern.Config{Run: run.DataRun(77, job.Seed), Seed: job.Seed, BlockBytes: 512})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.Fill(want, 0, 2)
 	if !bytes.Equal(got, want) {
 		t.Error("the file does not hold the second pass's generation")
 	}

@@ -175,8 +175,8 @@ type lookup struct {
 	h    *history
 	gens []*workload.Generator
 	// live is the stratum of the phase under way, of which the passes below
-	// livePass are complete; nil when it does not write. Its generator is the
-	// last of gens.
+	// livePass are complete, and reserved is how far a session that crashed may
+	// have gone; nil when it does not write. Its generator is the last of gens.
 	live     *stratum
 	livePass uint64
 	// uniform is the generation that all blocks have, when all do.
@@ -187,7 +187,7 @@ type lookup struct {
 
 // newLookup prepares the look-ups of a stage. The stage's own writes are below
 // everything else's only when it writes at all.
-func newLookup(h *history, s *stage, workers int) (*lookup, error) {
+func newLookup(h *history, s *stage, workers int, crashHigh uint64) (*lookup, error) {
 	l := &lookup{h: h, step: h.stepBytes}
 	add := func(c workload.Config) error {
 		g, err := workload.New(c)
@@ -201,7 +201,7 @@ func newLookup(h *history, s *stage, workers int) (*lookup, error) {
 	}
 	if s.ReadPercent < 100 {
 		top := &history{lbaBytes: h.lbaBytes, stepBytes: h.stepBytes}
-		top.add(stratum{stage: s, next: slices.Repeat([]uint64{math.MaxUint64}, workers), flushed: math.MaxUint64})
+		top.add(stratum{stage: s, next: slices.Repeat([]uint64{math.MaxUint64}, workers), flushed: math.MaxUint64, reserved: crashHigh})
 		l.live, l.step = &top.strata[0], top.stepBytes
 		if err := add(s.config); err != nil {
 			return nil, err
@@ -283,6 +283,9 @@ func (t *trail) ordered(s *stratum) (write, bool) {
 		t.begun = true
 		if s == t.l.live {
 			t.pass = t.l.livePass
+			if s.reserved != 0 {
+				t.pass = max(t.pass, (s.reserved-1)/s.stage.blocks+1)
+			}
 		} else if past := s.past(); past == 0 {
 			t.pass = 0
 		} else {
@@ -303,7 +306,15 @@ func (t *trail) ordered(s *stratum) (write, bool) {
 		if s.stage.ReadPercent != 0 && !g.At(t.pass, index).Write {
 			continue
 		}
-		if c := s.at(t.pass*s.stage.blocks + index); c != absent {
+		position := t.pass*s.stage.blocks + index
+		c := s.at(position)
+		if s == t.l.live && t.pass >= t.l.livePass {
+			// A session that crashed may have been there before, and no other.
+			if c = absent; position < s.reserved {
+				c = doubtful
+			}
+		}
+		if c != absent {
 			return write{generation: s.stage.generation(t.pass, 0), certainty: c}, true
 		}
 	}

@@ -84,6 +84,7 @@ func joinDoubts(list []run.Doubt, gap uint64) []run.Doubt {
 // prepareChecks works out, at the beginning of a phase, what lies on the drive.
 func (l *ledger) prepareChecks() {
 	var err error
+	l.cp.Doubts, l.track.crashHigh = l.track.doubts.all(), l.crashHigh
 	if of := l.cfg.Of; of != nil {
 		l.track.history, err = newHistory(&of.Job, &of.Checkpoint, true)
 	} else {

@@ -129,7 +129,7 @@ type track struct {
 	history *history
 	// crashHigh is how far a session that crashed in this phase may have gone.
 	crashHigh uint64
-	doubts  doubtList
+	doubts    doubtList
 }
 
 // slowest is the smallest value of one field of all lanes.

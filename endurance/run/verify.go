@@ -204,6 +204,9 @@ func (j *Job) validateVerify(p *Phase) error {
 		if p.Pattern == PatternReplacement || p.ReadPercent != 0 {
 			return jobError("a check of each pass needs an order that has passes, and only writes")
 		}
+		if p.End.Passes == 0 && p.End.DurationNS == 0 {
+			return jobError("with a check of each pass it ends by passes or duration: part of a pass would not be checked")
+		}
 	default:
 		return jobError("%q is no check", p.Check)
 	}

@@ -55,12 +55,19 @@ type grammar struct {
 	Decode  decodeCmd  `cmd:"" help:"Read a raw dump as nvme-cli saves it." group:"know"`
 	Record  recordCmd  `cmd:"" help:"Keep a whole reading conversation with a drive in a file." group:"know"`
 	Feature featureCmd `cmd:"" help:"Read or change a feature." group:"know"`
-	PCIe    pcieCmd    `cmd:"" name:"pcie" help:"Look at, judge and change the PCI Express path of a drive." group:"know"`
+
+	SelfTest  selftestCmd  `cmd:"" name:"selftest" help:"Start, stop and read the drive's self-tests." group:"know"`
+	Telemetry telemetryCmd `cmd:"" help:"Read the drive's telemetry into a file." group:"know"`
+	PCIe      pcieCmd      `cmd:"" name:"pcie" help:"Look at, judge and change the PCI Express path of a drive." group:"know"`
 
 	NS       nsCmd       `cmd:"" name:"ns" help:"List, create, delete, attach and detach namespaces." group:"shape"`
-	Op       opCmd       `cmd:"" help:"Change over-provisioning." group:"shape"`
+	Op       opCmd       `cmd:"" help:"Predict and change over-provisioning." group:"shape"`
 	Format   formatCmd   `cmd:"" help:"Format namespaces: change the LBA format, erase." group:"shape"`
 	Firmware fwCmd       `cmd:"" name:"fw" help:"List, update, commit and verify firmware." group:"shape"`
+	Power    powerCmd    `cmd:"" help:"Show and change power states and limits." group:"shape"`
+	Sanitize sanitizeCmd `cmd:"" help:"Erase all data of a drive for good, and follow it." group:"shape"`
+	Reset    resetCmd    `cmd:"" help:"Reset a controller or a subsystem." group:"shape"`
+	Rescan   rescanCmd   `cmd:"" help:"Have the host look at the namespaces again." group:"shape"`
 	Plan     planCmd     `cmd:"" help:"Show how a drive would be brought to a desired state." group:"shape"`
 	Apply    applyCmd    `cmd:"" help:"Bring a drive to a desired state." group:"shape"`
 	Resume   resumeCmd   `cmd:"" help:"Carry on an interrupted change." group:"shape"`

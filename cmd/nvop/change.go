@@ -245,6 +245,7 @@ func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []
 		o.Visible = d.visible
 	}
 	registry := namespace.Executors(o)
+	registry[sanitizeKind] = sanitizer{}
 	maps.Copy(registry, pcieExecutors(d, accepted))
 	return &txn.Runner{
 		Device: d.dev, Clock: d.clock, Log: steadyLog{j}, Registry: registry,

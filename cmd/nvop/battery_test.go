@@ -98,7 +98,10 @@ func onDrive(spec string) map[string][]string {
 		"pcie set":   {"--mps", "auto"},
 		"soak start": {"--rw", "randwrite", "--size", "1MB"},
 		"fw list":    {}, "fw verify": {}, "fw update": {"--revision", "X"}, "fw download": {"--image", spec}, "fw commit": {"--slot", "2"},
-		"record": {filepath.Join(filepath.Dir(spec), "kept.nvoprec")},
+		"selftest start": {}, "selftest abort": {}, "selftest status": {}, "sanitize start": {"--action", "block"},
+		"sanitize status": {}, "sanitize exit-failure": {}, "reset": {}, "rescan": {},
+		"telemetry": {"--out", filepath.Join(filepath.Dir(spec), "kept.telemetry")},
+		"record":    {filepath.Join(filepath.Dir(spec), "kept.nvoprec")},
 	}
 }
 

@@ -3,6 +3,7 @@ package nvmetcp
 import (
 	"time"
 
+	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/nvmespec"
 )
 
@@ -119,6 +120,7 @@ func (c *conn) connectAdmin(data connectData, entries int, kato time.Duration) (
 		s.free(true)
 		return nvmespec.StatusInternal, 0
 	}
+	s.remember()
 	s.setKeepAlive(kato)
 	c.become(s, 0, entries)
 	c.t.log("%s: connected from %s", s, c.name)
@@ -151,6 +153,18 @@ func (t *Target) freedSignal() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.freed
+}
+
+// remember has the controller keep its host, if it can.
+func (s *session) remember() {
+	if s.slot == nil {
+		return
+	}
+	if k, ok := nvmeioctl.As[HostKeeper](s.slot.dev); ok {
+		if err := k.RememberHost(s.host.nqn, s.host.id); err != nil {
+			s.t.log("%s: the host will not be remembered: %v", s, err)
+		}
+	}
 }
 
 // begin makes the controller as a new one is: the last host may have left it

@@ -36,6 +36,7 @@ const (
 	cstsReady        = 1 << 0
 	cstsFatal        = 1 << 1
 	cstsShutdownDone = 2 << 2
+	cstsPaused       = 1 << 5
 )
 
 // session is a host that has a controller: the association of NVMe over
@@ -198,11 +199,24 @@ func (s *session) property(offset uint32, size int) (uint64, bool) {
 	case offset == propCC && size == 4:
 		return uint64(s.cc), true
 	case offset == propCSTS && size == 4:
-		return uint64(s.csts), true
+		return uint64(s.csts) | s.paused(), true
 	case offset == propNSSR && size == 4 && s.resetter() != nil:
 		return 0, true
 	}
 	return 0, false
+}
+
+// paused is CSTS.PP, processing paused, for a device that tells: a firmware
+// activation without reset goes on.
+func (s *session) paused() uint64 {
+	if s.slot == nil {
+		return 0
+	}
+	type pauser interface{ ProcessingPaused() bool }
+	if p, ok := nvmeioctl.As[pauser](s.slot.dev); ok && p.ProcessingPaused() {
+		return cstsPaused
+	}
+	return 0
 }
 
 // capabilities is CAP: queues must be contiguous, the controller is ready

@@ -96,8 +96,9 @@ type Config struct {
 	// first controller reports.
 	SubsystemNQN string
 	// Controllers are the subsystem's controllers, at least one, in the order
-	// in which hosts get them. Each host keeps its controller for as long as
-	// the target lives, so that what is attached to it stays attached.
+	// in which hosts get them. Each host keeps its controller, so that what is
+	// attached to it stays attached: as long as the target lives, or for good
+	// where the controller is a [HostKeeper].
 	Controllers []nvmeioctl.Device
 	// Clock tells deadlines; it must be the machine's.
 	Clock nvmeioctl.Clock
@@ -109,6 +110,13 @@ type Config struct {
 	// than once, and must not wait for the target. Nil for nobody.
 	Gone   func()
 	Limits Limits
+}
+
+// HostKeeper is a controller that remembers which host had it, beyond the life of
+// a target.
+type HostKeeper interface {
+	LastHost() (nqn string, id [16]byte, ok bool)
+	RememberHost(nqn string, id [16]byte) error
 }
 
 // Target is an NVM subsystem on the network. It is safe for concurrent use.
@@ -356,6 +364,9 @@ func newSlot(ctx context.Context, dev nvmeioctl.Device) (*slot, error) {
 	}
 	if c.MaxTransferBytes != 0 {
 		s.maxTransfer = uint32(min(c.MaxTransferBytes, maxTransferCap))
+	}
+	if k, ok := nvmeioctl.As[HostKeeper](dev); ok {
+		s.owner.nqn, s.owner.id, s.owned = k.LastHost()
 	}
 	return s, nil
 }

@@ -264,6 +264,7 @@ func (d *Drive) save() error {
 	}
 	replaced, err := d.file.replace(b)
 	if err == nil {
+		d.lastSaveError = nil
 		return nil
 	}
 	err = fmt.Errorf("%s: save: %w", d.name, err)
@@ -275,8 +276,9 @@ func (d *Drive) save() error {
 	return err
 }
 
-// SaveError is why the last save failed that answered a command with an
-// internal error; nil if none did.
+// SaveError is why a command was answered with an internal error or a failure of
+// the medium that is the host's own: its file system is full, read-only or
+// failing. Nil if none was, or if the drive has been saved since.
 func (d *Drive) SaveError() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -380,7 +382,7 @@ func (st *state) resetAll(now nvmeioctl.Instant, kind FirmwareReset) {
 // resetController forgets what a reset of a controller makes it forget.
 func (st *state) resetController(index int, now nvmeioctl.Instant, kind FirmwareReset) {
 	c := &st.Controllers[index]
-	*c = controllerState{Saved: c.Saved, ResetNS: int64(now)}
+	*c = controllerState{Saved: c.Saved, ResetNS: int64(now), Host: c.Host}
 	st.SelfTest.finish(2, int64(now))
 	if kind >= st.Options.FirmwareReset {
 		st.Firmware.activateNext()
@@ -449,6 +451,44 @@ func (c *controller) Close() error { return nil }
 
 func (c *controller) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.Completion, error) {
 	return c.submit(ctx, c.index, cmd)
+}
+
+// LastHost is the network host that had the controller last. See nvmetcp: a
+// host is given the same controller again, so that what is attached to it stays.
+func (c *controller) LastHost() (nqn string, id [16]byte, ok bool) { return c.lastHost(c.index) }
+
+// RememberHost says that a network host has the controller now, and saves it.
+func (c *controller) RememberHost(nqn string, id [16]byte) error {
+	return c.rememberHost(c.index, nqn, id)
+}
+
+// LastHost is that of the first controller.
+func (d *Drive) LastHost() (nqn string, id [16]byte, ok bool) { return d.lastHost(0) }
+
+// RememberHost is that of the first controller.
+func (d *Drive) RememberHost(nqn string, id [16]byte) error { return d.rememberHost(0, nqn, id) }
+
+func (d *Drive) lastHost(index int) (string, [16]byte, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h := d.st.Controllers[index].Host
+	return h.NQN, h.ID, h.NQN != ""
+}
+
+func (d *Drive) rememberHost(index int, nqn string, id [16]byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.lost(); err != nil {
+		return err
+	}
+	h := networkHost{NQN: nqn, ID: id}
+	if nqn == "" || len(nqn) > hostNQNMax || !printable(nqn) {
+		return fmt.Errorf("%s: %q is no name of a host", d.name, nqn)
+	}
+	if d.st.Controllers[index].Host == h {
+		return nil
+	}
+	return d.change(func(st *state) { st.Controllers[index].Host = h })
 }
 
 func (c *controller) NextEvent(ctx context.Context) (nvmeioctl.Event, error) {

@@ -87,6 +87,14 @@ type controllerState struct {
 	Masked []uint8 `json:"masked"`
 	// ResetNS is the drive's clock at the last reset: timestamps count from it.
 	ResetNS int64 `json:"reset_ns"`
+	// Host is the network host that had the controller last.
+	Host networkHost `json:"host,omitzero"`
+}
+
+// networkHost is a host of NVMe over Fabrics; its NQN is empty if there was none.
+type networkHost struct {
+	NQN string   `json:"nqn"`
+	ID  [16]byte `json:"id"`
 }
 
 // event is an asynchronous event.
@@ -204,6 +212,9 @@ func (st *state) clone() *state {
 	return &c
 }
 
+// hostNQNMax is the longest NVMe qualified name.
+const hostNQNMax = 223
+
 // validate says which promise the state breaks. States read from a file are
 // checked with it; so are those that tests make.
 func (st *state) validate() error {
@@ -285,6 +296,9 @@ func (c *controllerState) validate(p *Profile) error {
 				return errors.New("power state does not exist")
 			}
 		}
+	}
+	if len(c.Host.NQN) > hostNQNMax || !printable(c.Host.NQN) {
+		return errors.New("the name of its host is not possible")
 	}
 	if len(c.ChangedNamespaces) > maxChangedNamespaces || !slices.IsSorted(c.ChangedNamespaces) || len(c.Events) > 256 || len(c.Masked) > 256 {
 		return errors.New("event lists out of range")

@@ -342,7 +342,6 @@ func (m *machine) keep(ctx context.Context) {
 	done := ctx.Done()
 	m.look = lookout{}
 	for m.over < len(m.threads) {
-		m.lookAround()
 		select {
 		case t := <-m.tallies:
 			m.arrive(t)
@@ -354,6 +353,7 @@ func (m *machine) keep(ctx context.Context) {
 			done = nil
 		case <-tick.C:
 		}
+		m.lookAround()
 		m.rows()
 		m.observe(ctx)
 		if m.fatal != nil {

@@ -97,7 +97,7 @@ func onDrive(spec string) map[string][]string {
 		"op set": {"--size", "max"}, "format": {}, "plan": {"-f", spec}, "apply": {"-f", spec},
 		"pcie set":   {"--mps", "auto"},
 		"soak start": {"--rw", "randwrite", "--size", "1MB"},
-		"fw list":    {}, "fw verify": {}, "fw update": {"--revision", "X"}, "fw download": {"--image", spec}, "fw commit": {"--slot", "2"},
+		"fw list": {}, "power list": {}, "power set": {"--state", "1"}, "fw verify": {}, "fw update": {"--revision", "X"}, "fw download": {"--image", spec}, "fw commit": {"--slot", "2"},
 		"selftest start": {}, "selftest abort": {}, "selftest status": {}, "sanitize start": {"--action", "block"},
 		"sanitize status": {}, "sanitize exit-failure": {}, "reset": {}, "rescan": {},
 		"telemetry": {"--out", filepath.Join(filepath.Dir(spec), "kept.telemetry")},

@@ -197,7 +197,7 @@ const InventorySchema = "nvop.inventory/1"
 
 // What a Problem is about, where others look for it.
 const (
-	problemNamespaceList = "namespace list"
+	ProblemNamespaceList = "namespace list"
 	ProblemSMART         = "SMART log"
 )
 
@@ -267,7 +267,7 @@ func (inv *Inventory) readNamespaces(ctx context.Context, dev nvmeioctl.Device) 
 	management := inv.Controller.NamespaceManagement
 	ids, err := readIDs(ctx, dev, management)
 	if err != nil {
-		inv.problem(problemNamespaceList, 0, err)
+		inv.problem(ProblemNamespaceList, 0, err)
 		return
 	}
 	for _, nsid := range ids {

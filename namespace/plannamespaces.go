@@ -242,7 +242,7 @@ func (p *planner) specNamespaces(s Spec) error {
 
 func (p *planner) checkNamespacesKnown(s Spec) error {
 	for _, problem := range p.inv.Problems {
-		if problem.What == problemNamespaceList {
+		if problem.What == ProblemNamespaceList {
 			return p.refuseField(s, "namespaces", "the list of namespaces could not be read: "+problem.Error, "")
 		}
 	}

@@ -140,7 +140,7 @@ func (p *planner) checkManagement(feature string) error {
 		return err
 	}
 	for _, problem := range p.inv.Problems {
-		if problem.What == problemNamespaceList {
+		if problem.What == ProblemNamespaceList {
 			return p.refuse("inventory", p.inv.Address, "the list of namespaces could not be read: "+problem.Error, "")
 		}
 	}

@@ -106,7 +106,12 @@ const (
 // Settings is the table of all settings, in the order in which they are shown and
 // set. Features of the host's driver are judged only. Source of the layouts: NVMe
 // Base Specification 2.x, "Feature Specific Information", by feature identifier.
-func Settings() []SettingField {
+func Settings() []SettingField { return slices.Clone(settingTable) }
+
+// settingTable is read only.
+var settingTable = makeSettings()
+
+func makeSettings() []SettingField {
 	const (
 		arb, power, err, cache = nvmespec.FeatureArbitration, nvmespec.FeaturePowerManagement, nvmespec.FeatureErrorRecovery, nvmespec.FeatureWriteCache
 		irq, thermal           = nvmespec.FeatureInterruptCoalescing, nvmespec.FeatureHostThermal
@@ -167,9 +172,9 @@ func thresholds() []SettingField {
 
 // LookupSetting finds a line of the table by its path.
 func LookupSetting(path string) (SettingField, bool) {
-	for _, f := range Settings() {
-		if f.Path == path {
-			return f, true
+	for i := range settingTable {
+		if settingTable[i].Path == path {
+			return settingTable[i], true
 		}
 	}
 	return SettingField{}, false

@@ -65,7 +65,6 @@ type grammar struct {
 	Format   formatCmd   `cmd:"" help:"Format namespaces: change the LBA format, erase." group:"shape"`
 	Firmware fwCmd       `cmd:"" name:"fw" help:"List, update, commit and verify firmware." group:"shape"`
 	Power    powerCmd    `cmd:"" help:"Show and change power states and limits." group:"shape"`
-	Power    powerCmd    `cmd:"" help:"Show and change power states and limits." group:"shape"`
 	Sanitize sanitizeCmd `cmd:"" help:"Erase all data of a drive for good, and follow it." group:"shape"`
 	Reset    resetCmd    `cmd:"" help:"Reset a controller or a subsystem." group:"shape"`
 	Rescan   rescanCmd   `cmd:"" help:"Have the host look at the namespaces again." group:"shape"`

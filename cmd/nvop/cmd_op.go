@@ -2,12 +2,43 @@ package main
 
 import (
 	"context"
+	"errors"
 
+	"nvop/cmd/nvop/internal/render"
 	"nvop/namespace"
+	"nvop/nvmeioctl/layer"
 )
 
 type opCmd struct {
-	Set opSetCmd `cmd:"" help:"Give a namespace another size, to change over-provisioning."`
+	Predict opPredictCmd `cmd:"" help:"Predict WAF, rates and life at other sizes, without writing."`
+	Plan    opPlanCmd    `cmd:"" help:"Show what another size would bring, and the plan to get there."`
+	Set     opSetCmd     `cmd:"" help:"Give a namespace another size, to change over-provisioning."`
+}
+
+// opPlanCmd is op set --dry-run.
+type opPlanCmd struct{ opSetCmd }
+
+func (opPlanCmd) Help() string {
+	return "Reads the drive, predicts what the size brings, and prints the plan with its exact commands. Nothing is changed.\n\nExample: nvop op plan /dev/nvme0 --size 6.4TB"
+}
+
+func (c opPlanCmd) Run(ctx context.Context, a *app) error {
+	c.DryRun = true
+	return c.opSetCmd.Run(ctx, a)
+}
+
+// opPlanResult is a plan after the prediction of what it brings.
+type opPlanResult struct {
+	planResult
+	Prediction *predictResult `json:"prediction,omitempty"`
+}
+
+func (r opPlanResult) Text(p *render.Page) {
+	if r.Prediction != nil {
+		r.Prediction.Text(p)
+		p.Line("")
+	}
+	r.planResult.Text(p)
 }
 
 type opSetCmd struct {
@@ -27,7 +58,7 @@ func (opSetCmd) Help() string {
 	return `Deletes the namespace and creates it again with the new size, as one transaction: the old geometry is journaled first, each step is verified by reading back, and after any interruption "nvop resume" goes on and "nvop rollback" brings the old size back. The data is lost either way.
 
 Example:
-  nvop op set /dev/nvme0 --size 6.4TB --dry-run
+  nvop op plan /dev/nvme0 --size 6.4TB
   nvop op set /dev/nvme0 --size 6.4TB --confirm-serial S1234`
 }
 
@@ -87,11 +118,37 @@ func (c opSetCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.change(ctx, c.Drive, c.changeFlags, func(inv namespace.Inventory, named uint32) (namespace.Plan, error) {
+	plan := func(inv namespace.Inventory, named uint32) (namespace.Plan, error) {
 		nsid, err := oneNSID(c.NSID, named)
 		if err != nil {
 			return namespace.Plan{}, err
 		}
 		return namespace.PlanOPSet(inv, namespace.OPTarget{NSID: nsid, Size: size, Format: lba, Title: c.title()}, c.options())
-	})
+	}
+	if c.DryRun {
+		return c.rehearse(ctx, a, plan)
+	}
+	return a.change(ctx, c.Drive, c.changeFlags, plan)
+}
+
+// rehearse reads the drive and shows the prediction and the plan.
+func (c opSetCmd) rehearse(ctx context.Context, a *app, plan planner) (err error) {
+	d, err := a.open(c.Drive)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	if err := a.dress(d, c.traceFlag); err != nil {
+		return err
+	}
+	d.dev = layer.DryRun(d.dev) // even a mistake in planning sends nothing
+	inv, err := d.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := plan(inv, d.nsid)
+	if err != nil {
+		return err
+	}
+	return a.print(opPlanResult{planResult: planResult{Plan: p, AlreadySo: p.AlreadySo()}, Prediction: planPrediction(inv, p)})
 }

@@ -94,7 +94,7 @@ type history struct {
 // newHistory works out what the phases that are over have written, and with
 // current the one that is under way, as its marks have it.
 func newHistory(job *run.Job, cp *run.Checkpoint, current bool) (*history, error) {
-	h := &history{lbaBytes: uint64(job.LBABytes), stepBytes: math.MaxUint64}
+	h := &history{lbaBytes: uint64(job.LBABytes)}
 	for i := range job.Phases {
 		p := &job.Phases[i]
 		if i > int(cp.Phase) || p.Pattern == run.PatternNone || p.ReadPercent == 100 {
@@ -127,11 +127,16 @@ func newHistory(job *run.Job, cp *run.Checkpoint, current bool) (*history, error
 // add puts a stratum on top.
 func (h *history) add(s stratum) {
 	h.strata = append(h.strata, s)
-	if s.stage.blocks != 0 {
-		h.stepBytes = min(h.stepBytes, uint64(s.stage.BlockBytes))
-	} else {
-		h.stepBytes = min(h.stepBytes, h.lbaBytes) // operations may lie anywhere
+	size := uint64(s.stage.BlockBytes)
+	if s.stage.blocks == 0 {
+		size = h.lbaBytes // operations may lie anywhere
 	}
+	// The boundaries of all phases have to be boundaries: the greatest common
+	// divisor of their sizes.
+	for a := h.stepBytes; a != 0; {
+		size, a = a, size%a
+	}
+	h.stepBytes = size
 }
 
 // ended is a phase that is over: everything up to its limit, or where its time

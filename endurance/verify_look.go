@@ -87,11 +87,8 @@ func (x *inspector) unread(offsetBytes int64, lengthBytes int32) *secondLook {
 
 // stretch is how many bytes from a block on share one history, at most so many.
 func (x *inspector) stretch(lba uint64, bytes int) int {
-	if x.lookup.isUniform {
-		return bytes
-	}
 	step := x.lookup.step
-	if step >= uint64(bytes) && step == ^uint64(0) {
+	if x.lookup.isUniform || step == 0 {
 		return bytes
 	}
 	return int(min(uint64(bytes), step-lba*x.lba%step))

@@ -199,8 +199,12 @@ func (m *machine) carryOut(t *thread, a assignment) {
 	if err := w.begin(a.stage, m.job.LBABytes, a.mark, a.low, a.start, a.deadline); err != nil {
 		w.fail(err)
 	}
-	for {
-		now := m.clock.Now()
+	for w.reaped = 0; ; {
+		// The time of the last completion is as good as now, and costs nothing.
+		now := w.lastDone
+		if w.reaped == 0 {
+			now = m.clock.Now()
+		}
 		if now >= w.rowEnd {
 			w.roll(now)
 		}
@@ -212,8 +216,10 @@ func (m *machine) carryOut(t *thread, a assignment) {
 			m.tallies <- last
 			return
 		case blocked:
+			w.reaped = 0
 			_ = m.clock.Sleep(context.Background(), blockedPause)
 		case idle:
+			w.reaped = 0
 			m.nap(min(w.rowEnd, now.Add(stepMost), w.pace.wake))
 		}
 	}

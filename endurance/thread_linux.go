@@ -74,6 +74,13 @@ func (w *worker) equip(job *run.Job) error {
 		w.buffers[i] = all[i*each : i*each+block : i*each+block]
 	}
 	w.data = w.track.source
+	if w.headerOnly = job.Data.HeaderOnly; w.headerOnly {
+		// The bodies that stay: each slot's is another one.
+		lbas := uint64(each) / uint64(max(job.LBABytes, 1))
+		for i := range w.slots {
+			w.data.Fill(all[i*each:(i+1)*each], uint64(i)*lbas, 0)
+		}
+	}
 	w.flush.every = time.Duration(job.Verify.FlushIntervalNS)
 	return nil
 }

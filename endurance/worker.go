@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"sort"
 	"sync/atomic"
 	"syscall"
@@ -167,12 +168,15 @@ type worker struct {
 	data    *pattern.Source // nil when the queue keeps no contents
 	buffers [][]byte        // one a slot; nil without data
 	mapping []byte          // what they are cut from
-	track   *track
-	lane    *lane
+	// headerOnly says that the rest of a block stays as it is in the buffer.
+	headerOnly bool
+	track      *track
+	lane       *lane
 
-	stage    *stage
-	gen      *workload.Generator
-	lbaBytes uint32
+	stage *stage
+	gen   *workload.Generator
+	// lbaShift is the binary logarithm of the logical block's size.
+	lbaShift uint8
 	stride   uint64
 	// next is the next position; pass and index are it, taken apart.
 	next, pass, index uint64
@@ -269,7 +273,7 @@ func (w *worker) begin(s *stage, lbaBytes uint32, mark run.WorkerMark, low uint6
 	if w.inspect, err = w.newInspector(s, lbaBytes); err != nil {
 		return err
 	}
-	w.stage, w.gen, w.lbaBytes, w.deadline = s, gen, lbaBytes, deadline
+	w.stage, w.gen, w.lbaShift, w.deadline = s, gen, uint8(bits.TrailingZeros32(lbaBytes)), deadline
 	w.next, w.pass, w.index = mark.Next, 0, mark.Next
 	if s.blocks != 0 {
 		w.pass, w.index = mark.Next/s.blocks, mark.Next%s.blocks
@@ -422,7 +426,7 @@ func (w *worker) fillSlots(until nvmeioctl.Instant) {
 		if w.data != nil {
 			r.Buf = w.buffers[tag][:s.op.LengthBytes]
 			if s.op.Write {
-				w.data.Fill(r.Buf, uint64(s.op.OffsetBytes)/uint64(w.lbaBytes), s.generation)
+				w.contents(r.Buf, s)
 			}
 		}
 		w.requests = append(w.requests, r)
@@ -431,6 +435,16 @@ func (w *worker) fillSlots(until nvmeioctl.Instant) {
 		w.free = w.free[:copy(w.free, w.free[used:])]
 		w.lane.next.Store(w.next)
 	}
+}
+
+// contents makes what a write transfers.
+func (w *worker) contents(b []byte, s *slot) {
+	lba := uint64(s.op.OffsetBytes) >> w.lbaShift
+	if w.headerOnly {
+		w.data.Stamp(b, lba, s.generation)
+		return
+	}
+	w.data.Fill(b, lba, s.generation)
 }
 
 // isHeld says whether a rule keeps the worker from submitting.
@@ -745,6 +759,9 @@ func (s *blockSet) has(block uint64) bool {
 
 // meets says whether any cell of an operation is in the set.
 func (s *blockSet) meets(op *workload.Op) bool {
+	if op.Blocks == 1 {
+		return s.has(op.Block)
+	}
 	for i := range uint64(op.Blocks) {
 		if s.has(op.Block + i) {
 			return true

@@ -233,6 +233,8 @@ func (j *Job) validateTrust() error {
 		return jobError("%q is nothing to trust: flushed, or nothing for completed", v.Trust)
 	case j.Data.CompressPermille > 1000 || j.Data.DedupPermille > 1000:
 		return jobError("data of %d and %d thousandths: 1000 do not compress and do not repeat", j.Data.CompressPermille, j.Data.DedupPermille)
+	case j.Data.HeaderOnly && (j.checks() || v.Of != nil || j.Data.CompressPermille%1000 != 0 || j.Data.DedupPermille%1000 != 0):
+		return jobError("where only headers are written nothing can be verified, and nothing compressed or repeated")
 	case v.FlushIntervalNS < 0:
 		return jobError("negative interval between flushes")
 	case v.Trust == TrustFlushed && v.FlushIntervalNS == 0 && v.Of == nil:
@@ -258,4 +260,8 @@ type Data struct {
 	// told among them.
 	CompressPermille uint16 `json:"compress_permille,omitempty"`
 	DedupPermille    uint16 `json:"dedup_permille,omitempty"`
+	// HeaderOnly writes only the header of each block anew, over a body that does
+	// not compress and stays in the buffer: it takes less of the processor, no two
+	// blocks are equal, and nothing can be verified.
+	HeaderOnly bool `json:"header_only,omitempty"`
 }

@@ -47,14 +47,20 @@ type Header struct {
 	KeepBytes uint16
 	// Duplicate says that the content is one of a few that repeat.
 	Duplicate bool
+	// HeaderOnly says that the body does not follow from the header, so that
+	// nothing can be said of it.
+	HeaderOnly bool
 }
 
 // shape packs the small fields: size in units of 512 (bits 15:0), kept bytes
-// (31:16), duplicate (32).
+// (31:16), duplicate (32), header only (33).
 func (h *Header) shape() uint64 {
 	s := uint64(h.BlockBytes/SectorBytes)&0xFFFF | uint64(h.KeepBytes)<<16
 	if h.Duplicate {
 		s |= 1 << 32
+	}
+	if h.HeaderOnly {
+		s |= 1 << 33
 	}
 	return s
 }
@@ -108,6 +114,7 @@ func ParseHeader(block []byte) (Header, bool) {
 	h := Header{
 		Run: word(offRun, 1), Seed: word(offSeed, 2), LBA: word(offLBA, 3), Generation: word(offGeneration, 4),
 		BlockBytes: uint32(shape&0xFFFF) * SectorBytes, KeepBytes: uint16(shape >> 16), Duplicate: shape>>32&1 != 0,
+		HeaderOnly: shape>>33&1 != 0,
 	}
 	ok := checksum(h.Run, h.Seed, h.LBA, h.Generation, shape) == sum && h.valid() && h.shape() == shape
 	if !ok {

@@ -100,6 +100,20 @@ func (s *Source) Fill(dst []byte, lba, generation uint64) {
 	}
 }
 
+// Stamp writes only the headers of successive logical blocks, from number lba on,
+// over whatever dst holds, and marks them so: the blocks tell which they are, and
+// nothing can be said of their bodies. It allocates nothing.
+func (s *Source) Stamp(dst []byte, lba, generation uint64) {
+	size := int(s.config.BlockBytes)
+	h := Header{Run: s.config.Run, Seed: s.config.Seed, Generation: generation, BlockBytes: s.config.BlockBytes, KeepBytes: s.keep, HeaderOnly: true}
+	for len(dst) >= size {
+		h.LBA = lba
+		h.put(dst)
+		dst = dst[size:]
+		lba++
+	}
+}
+
 // Check compares successive logical blocks with what Fill writes, and returns
 // how many are right before the first that is not: all of them when nothing is
 // wrong. It allocates nothing.
@@ -137,7 +151,7 @@ func (s *Source) Intact(block []byte) (Header, bool) {
 }
 
 func restore(p *pool, dst []byte, h *Header) error {
-	if !h.valid() || len(dst) != int(h.BlockBytes) {
+	if !h.valid() || h.HeaderOnly || len(dst) != int(h.BlockBytes) {
 		return fmt.Errorf("%w: %d bytes for a block of %d", ErrPattern, len(dst), h.BlockBytes)
 	}
 	p.fill(dst, base(h.Run, h.Seed), h)
@@ -145,5 +159,5 @@ func restore(p *pool, dst []byte, h *Header) error {
 }
 
 func intact(p *pool, block []byte, h *Header) bool {
-	return len(block) == int(h.BlockBytes) && p.same(block, base(h.Run, h.Seed), h)
+	return len(block) == int(h.BlockBytes) && !h.HeaderOnly && p.same(block, base(h.Run, h.Seed), h)
 }

@@ -277,8 +277,14 @@ func FuzzParseHeader(f *testing.F) {
 			t.Fatalf("%+v is written as %x, was %x", h, got, b[:HeaderBytes])
 		}
 		again := make([]byte, h.BlockBytes)
-		if err := r.Restore(again, &h); err != nil {
+		if err := r.Restore(again, &h); (err != nil) != h.HeaderOnly {
 			t.Fatal(err)
+		}
+		if h.HeaderOnly {
+			if _, intact := r.Intact(b); intact {
+				t.Fatal("intact without a body to tell by")
+			}
+			return
 		}
 		if _, intact := r.Intact(b); intact != bytes.Equal(again, b) {
 			t.Fatalf("intact is %v", intact)
@@ -329,4 +335,33 @@ func BenchmarkKernels(b *testing.B) {
 	xorInto(dst, src, 5)
 	b.Run("same", func(b *testing.B) { benchmark(b, 4096, func(uint64) { isXor(dst, src, 5) }) })
 	b.Run("sameGo", func(b *testing.B) { benchmark(b, 4096, func(uint64) { isXorGo(dst, src, 5) }) })
+}
+
+// A stamped block says which it is, and leaves its body alone.
+func TestStamp(t *testing.T) {
+	s, err := New(Config{Run: 1, Seed: 2, BlockBytes: 512})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bytes.Repeat([]byte{0xA5}, 1024)
+	s.Stamp(b, 7, 9)
+	for i := range 2 {
+		block := b[i*512 : (i+1)*512]
+		h, ok := ParseHeader(block)
+		if !ok || h.LBA != uint64(7+i) || h.Generation != 9 || !h.HeaderOnly {
+			t.Errorf("%+v %v", h, ok)
+		}
+		if !bytes.Equal(block[HeaderBytes:], bytes.Repeat([]byte{0xA5}, 512-HeaderBytes)) {
+			t.Error("the body was written to")
+		}
+		if _, intact := s.Intact(block); intact || s.Check(block, uint64(7+i), 9) != 0 {
+			t.Error("it passes for a block that can be checked")
+		}
+		if err := s.Restore(make([]byte, 512), &h); err == nil {
+			t.Error("made again from nothing")
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() { s.Stamp(b, 1, 1) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
 }

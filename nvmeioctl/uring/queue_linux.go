@@ -49,9 +49,12 @@ type Queue struct {
 	base, size uintptr
 	bounce     []byte
 	polled     bool
-	noDSync    bool // the file refuses RWF_DSYNC
-	stuck      int  // refused submissions in a row
-	closed     bool
+	// atOnce says that so far everything completed while it was handed over: a
+	// target in memory. It never comes true again.
+	atOnce  bool
+	noDSync bool // the file refuses RWF_DSYNC
+	stuck   int  // refused submissions in a row
+	closed  bool
 }
 
 // slot is one request under way.
@@ -160,6 +163,7 @@ func newQueue(f nvmeioctl.DataFile, ns *Commands, opts Options) (*Queue, error) 
 	q := &Queue{
 		file: f, ns: ns, clock: opts.Clock, ring: r, max: cmp.Or(opts.MaxRequestBytes, 1<<20), mask: int64(f.LogicalBlockBytes) - 1,
 		slots: make([]slot, depth), free: make([]uint32, 0, depth), early: make([]nvmeioctl.IOResult, 0, depth), polled: opts.Polled,
+		atOnce: true,
 	}
 	if q.clock == nil {
 		q.clock = nvmeioctl.NewSystemClock()

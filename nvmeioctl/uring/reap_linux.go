@@ -52,6 +52,17 @@ func (q *Queue) Reap(results []nvmeioctl.IOResult, until nvmeioctl.Instant) (int
 				return 0, nil
 			}
 		}
+		if q.atOnce && q.ring.pending() != 0 {
+			err := q.entered(q.ring.hand())
+			_, tail := q.ring.ready()
+			q.atOnce = tail != head
+			if err != nil {
+				return 0, err
+			}
+			if q.atOnce {
+				continue
+			}
+		}
 		wait := uint32(0)
 		if head == tail && !q.polled {
 			wait = q.patience(until)

@@ -18,7 +18,9 @@ type jumpy struct {
 	held, set atomic.Int64
 }
 
-func (c *jumpy) Now() nvmeioctl.Instant { return c.SystemClock.Now() + nvmeioctl.Instant(c.held.Load()) }
+func (c *jumpy) Now() nvmeioctl.Instant {
+	return c.SystemClock.Now() + nvmeioctl.Instant(c.held.Load())
+}
 func (c *jumpy) Wall() time.Time {
 	return c.SystemClock.Wall().Add(time.Duration(c.held.Load() + c.set.Load()))
 }

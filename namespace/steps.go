@@ -41,6 +41,10 @@ type ExecutorOptions struct {
 	// FirmwareProgress is told how far the transfer of an image is, in bytes; nil
 	// for nobody.
 	FirmwareProgress func(done, total uint64)
+	// FormatProgress is told which percentage of a format remains, 1 to 100, on
+	// drives that report it (FPI bit 7), while it goes on; nil for nobody. It is
+	// called from another goroutine while the step is taken.
+	FormatProgress func(percentLeft uint8)
 }
 
 const (
@@ -59,7 +63,7 @@ func Executors(o ExecutorOptions) txn.Registry {
 		KindAttach:  attachment{o: o},
 		KindDelete:  management{},
 		KindCreate:  management{create: true},
-		KindFormat:  formatting{},
+		KindFormat:  formatting{o},
 		KindRescan:  rescan{o},
 	}
 	maps.Copy(registry, firmware.Executors(firmware.ExecutorOptions{Progress: o.FirmwareProgress}))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
@@ -13,7 +14,7 @@ import (
 )
 
 // formatting formats; undoing is formatting back to the old LBA format.
-type formatting struct{}
+type formatting struct{ o ExecutorOptions }
 
 // wanted is what to format with in the scope's direction; false when there is
 // nothing to undo, or no single old format to go back to.
@@ -78,10 +79,45 @@ func (f formatting) Take(ctx context.Context, s *txn.Scope) (json.RawMessage, er
 	if err != nil {
 		return nil, err
 	}
-	if _, err := admin.Submit(ctx, s.Device, "format", cmd); err != nil {
+	stop := f.watch(ctx, s, p)
+	_, err = admin.Submit(ctx, s.Device, "format", cmd)
+	stop()
+	if err != nil {
 		return nil, answer(err)
 	}
 	return nil, f.wait(ctx, s, p)
+}
+
+// watchPause is the time between two looks at a format that is being carried out.
+const watchPause = 2 * time.Second
+
+// watch tells how far a format is while its command has not been answered: many
+// drives answer only when it is done, hours later. What cannot be read meanwhile
+// is not told. stop ends it and waits for its end.
+func (f formatting) watch(ctx context.Context, s *txn.Scope, p formatParams) (stop func()) {
+	if f.o.FormatProgress == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for s.Clock.Sleep(ctx, watchPause) == nil {
+			left := uint8(0)
+			for _, old := range p.Affected {
+				n, err := f.read(ctx, s, old.NSID)
+				if err != nil {
+					left = 0
+					break
+				}
+				left = max(left, n.FormatPercentLeft)
+			}
+			if left > 0 {
+				f.o.FormatProgress(left)
+			}
+		}
+	}()
+	return func() { cancel(); <-ended }
 }
 
 // wait waits while the drive says that the format goes on.
@@ -98,6 +134,9 @@ func (f formatting) wait(ctx context.Context, s *txn.Scope, p formatParams) erro
 		}
 		if left == 0 {
 			return nil
+		}
+		if f.o.FormatProgress != nil {
+			f.o.FormatProgress(left)
 		}
 		if s.Clock.Now() >= deadline {
 			return fmt.Errorf("%w: the format goes on after %s, %d %% remain", nvmeioctl.ErrIndeterminate, p.timeout(), left)

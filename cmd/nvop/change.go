@@ -12,6 +12,7 @@ import (
 	"nvop/cmd/nvop/internal/render"
 	"nvop/journal"
 	"nvop/namespace"
+	"nvop/namespace/firmware"
 	"nvop/namespace/txn"
 	"nvop/nvmeioctl/inuse"
 	"nvop/nvmeioctl/layer"
@@ -24,10 +25,11 @@ type changeFlags struct {
 	DryRun                bool `help:"Read the drive, print the plan with its exact commands, and change nothing." short:"n"`
 	AllowFabrics          bool `help:"Allow capacity changes on a drive that is not on PCIe."`
 	AcceptCriticalWarning bool `help:"Allow changes to a drive whose SMART log shows a critical warning."`
+	AcceptUnknownCapacity bool `help:"Allow a larger namespace on a drive that does not report its capacity."`
 }
 
 func (f changeFlags) options() namespace.Options {
-	return namespace.Options{AllowFabrics: f.AllowFabrics, AcceptCriticalWarning: f.AcceptCriticalWarning}
+	return namespace.Options{AllowFabrics: f.AllowFabrics, AcceptCriticalWarning: f.AcceptCriticalWarning, AcceptUnknownCapacity: f.AcceptUnknownCapacity}
 }
 
 // planner makes a plan from what a drive is. named is the namespace the address
@@ -50,12 +52,14 @@ func (r planResult) Text(p *render.Page) {
 
 // changeResult is what a change did.
 type changeResult struct {
-	Schema           string                      `json:"schema"`
-	Address          string                      `json:"address"`
-	Serial           string                      `json:"serial"`
-	Changed          bool                        `json:"changed"`
-	AlreadySo        bool                        `json:"already_so"`
-	State            string                      `json:"state"`
+	Schema    string `json:"schema"`
+	Address   string `json:"address"`
+	Serial    string `json:"serial"`
+	Changed   bool   `json:"changed"`
+	AlreadySo bool   `json:"already_so"`
+	State     string `json:"state"`
+	// PendingReset is the kind of reset that new firmware waits for.
+	PendingReset     string                      `json:"pending_reset,omitempty"`
 	Transaction      string                      `json:"transaction,omitempty"`
 	Title            string                      `json:"title"`
 	Before           []namespace.Namespace       `json:"before"`
@@ -189,36 +193,57 @@ func (a *app) carryOut(ctx context.Context, d *drive, f changeFlags, p namespace
 	if err := a.confirm(ctx, f.consentFlags, p.Identity.Serial, p.Title, p.Destroys); err != nil {
 		return err
 	}
+	return a.printDone(a.execute(ctx, d, p, kinds, driftError))
+}
+
+// printDone prints what a change did, if it did; the error is what is still due.
+func (a *app) printDone(r *changeResult, err error) error {
+	if r == nil {
+		return err
+	}
+	if perr := a.print(*r); perr != nil {
+		return perr
+	}
+	if err != nil {
+		return reported{err}
+	}
+	return nil
+}
+
+// execute carries out a plan that was agreed to. A result means that the change
+// was made; an error with it says what is not as planned, or that a reset is
+// pending. drifted says how a drive that changed since the plan is refused.
+func (a *app) execute(ctx context.Context, d *drive, p namespace.Plan, kinds []inuse.Kind, drifted func(string, []namespace.Mismatch) error) (r *changeResult, err error) {
 	lock, err := lockDrive(lockDir(a.getenv), p.Identity.Serial, d.durableAddress(), p.Title)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
 	j, err := a.openJournal(ctx, journal.ReadWrite)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
 	// Time has passed since the plan was made: a prompt was answered, a lock
 	// was waited for.
-	now, err := d.inventory(ctx)
+	now, err := d.inventoryWith(ctx, p.Reads)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if drift := p.Drift(now); len(drift) > 0 {
-		return driftError(d.address, drift)
+		return nil, drifted(d.address, drift)
 	}
 	if err := noneUnfinished(ctx, j, p.Identity.Serial); err != nil {
-		return err
+		return nil, err
 	}
 	t, err := p.Transaction()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t.Address = d.durableAddress()
 	report, err := a.runner(d, j, p, kinds).Run(ctx, t)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return a.finish(ctx, d, j, p, report)
 }
@@ -243,6 +268,7 @@ func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []
 	o := namespace.ExecutorOptions{FirmwareProgress: a.imageProgress()}
 	if d.target != nil {
 		o.Visible = d.visible
+		o.FormatProgress = a.formatProgress()
 	}
 	registry := namespace.Executors(o)
 	registry[sanitizeKind] = sanitizer{}
@@ -302,28 +328,39 @@ func (a *app) progressOf(e txn.Event) {
 	a.note("step %d of %d: %s%s%s", e.Step.Index+1, e.Steps, verb, e.Step.Title, note)
 }
 
-// finish verifies what a transaction left and prints it.
-func (a *app) finish(ctx context.Context, d *drive, j *journal.Journal, p namespace.Plan, report txn.Report) error {
+// finish verifies what a transaction left.
+func (a *app) finish(ctx context.Context, d *drive, j *journal.Journal, p namespace.Plan, report txn.Report) (*changeResult, error) {
 	now, err := d.inventory(context.WithoutCancel(ctx)) // the change is done: say so
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r := changeResult{
+	r := &changeResult{
 		Schema: "nvop.change/1", Address: d.address, Serial: p.Identity.Serial, Changed: true, State: "changed",
 		Transaction: report.ID, Title: p.Title, Before: p.Before, After: now.Namespaces,
 		OverProvisioning: p.OverProvisioning, Notes: p.Notes, Journal: j.Path(),
 	}
-	if err := a.print(r); err != nil {
-		return err
-	}
 	if wrong := p.Verify(now); len(wrong) > 0 {
-		return reported{driftError(d.address, wrong)}
+		return r, driftError(d.address, wrong)
 	}
-	return nil
+	if pending := firmware.PendingAfter(p.Steps, report.States); pending != firmware.ResetNone {
+		r.State, r.PendingReset = "changed, reset pending", string(pending)
+		return r, &codedError{exitResetPending, fmt.Errorf("%s: the new firmware runs after a reset (%s): %s", d.address, pending, pending.Remedy())}
+	}
+	return r, nil
 }
 
 // driftError says how a drive differs from what a plan expects.
 func driftError(address string, list []namespace.Mismatch) error {
+	return &codedError{exitFindings, fmt.Errorf("%s: the drive is not as planned: %s", address, driftText(list))}
+}
+
+// driftRefused refuses a plan that was kept in a file and is for a drive as it no
+// longer is.
+func driftRefused(address string, list []namespace.Mismatch) error {
+	return refusedf("drift", address, "make the plan again", "the drive is not as it was when the plan was made: %s", driftText(list))
+}
+
+func driftText(list []namespace.Mismatch) string {
 	var parts []string
 	for _, m := range list {
 		part := fmt.Sprintf("%s is %s, expected %s", m.What, m.Found, m.Want)
@@ -332,5 +369,5 @@ func driftError(address string, list []namespace.Mismatch) error {
 		}
 		parts = append(parts, part)
 	}
-	return &codedError{exitFindings, fmt.Errorf("%s: the drive is not as planned: %s", address, strings.Join(parts, "; "))}
+	return strings.Join(parts, "; ")
 }

@@ -62,3 +62,14 @@ func (c formatCmd) Run(ctx context.Context, a *app) error {
 		return namespace.PlanFormat(inv, namespace.FormatTarget{NSID: nsid, Format: lba, Erase: c.erase(), Title: c.title()}, c.options())
 	})
 }
+
+// formatProgress tells how far a format is, whenever the drive says something new.
+func (a *app) formatProgress() func(percentLeft uint8) {
+	told := uint8(0)
+	return func(left uint8) {
+		if left != told {
+			told = left
+			a.note("format: %d %% remain", left)
+		}
+	}
+}

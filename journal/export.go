@@ -28,11 +28,21 @@ const (
 	TableCounters   Table = "counters"
 	TableEvents     Table = "events"
 	TableHistograms Table = "histograms"
+	// TableMismatches are blocks that verification found not as they must be.
+	TableMismatches Table = "mismatches"
 )
 
 // Tables lists the tables that [Journal.ExportCSV] knows, the usual one first.
 func Tables() []Table {
-	return []Table{TableRows, TableGaps, TableSamples, TableCounters, TableEvents, TableHistograms}
+	return []Table{TableRows, TableGaps, TableSamples, TableCounters, TableEvents, TableHistograms, TableMismatches}
+}
+
+// one is what a record of the table is called.
+func (t Table) one() string {
+	if t == TableMismatches {
+		return "mismatch"
+	}
+	return string(t[:len(t)-1])
 }
 
 // cell is one named value: nil, int64, uint64, string or bool.
@@ -117,6 +127,11 @@ func eachCells(ctx context.Context, q querier, number int64, t Table, f func([]c
 			return err
 		}
 		return eachEvent(ctx, q, number, func(_ int64, e *run.Event, _, _ link) error { return f(eventCells(e)) })
+	case TableMismatches:
+		if err := empty(mismatchCells(&run.Mismatch{})); err != nil {
+			return err
+		}
+		return eachMismatch(ctx, q, number, func(m *run.Mismatch) error { return f(mismatchCells(m)) })
 	case TableHistograms:
 		if err := empty(bucketCells(&run.Histogram{}, 0, 0)); err != nil {
 			return err
@@ -286,6 +301,8 @@ const (
 	schemaTransaction = "nvop.journal.transaction/1"
 	schemaHistogram   = "nvop.journal.histogram/1"
 	schemaVerdict     = "nvop.journal.verdict/1"
+
+	schemaVerification = "nvop.journal.verification/1"
 )
 
 // runRecord is the first line of a run; the only one that names it, so that
@@ -318,13 +335,18 @@ type verdictRecord struct {
 	Verdict *run.Verdict `json:"verdict"`
 }
 
+type verificationRecord struct {
+	Schema string `json:"schema"`
+	VerificationRecord
+}
+
 type transactionRecord struct {
 	Schema string `json:"schema"`
 	txn.History
 }
 
 // ExportJSON writes a run as JSON lines: the run, its rows, gaps, samples,
-// counters, events and histograms, and its verdict. Every line is one object
+// counters, events, mismatches and histograms, what it verified, and its verdict. Every line is one object
 // that begins with its schema, a name and a version; fields keep their order.
 // The hashes and resume marks are not exported. Times are those that were
 // recorded, so a simulated run with the same seed gives the same bytes but for
@@ -339,12 +361,12 @@ func (j *Journal) ExportJSON(ctx context.Context, w io.Writer, id string) error 
 		out := newLines(w)
 		out.marshal(runRecord{Schema: schemaRun, ID: i.ID, State: i.State, StopReason: i.StopReason,
 			Seconds: i.Seconds, Totals: i.Totals, Header: i.Header})
-		for _, t := range []Table{TableRows, TableGaps, TableSamples, TableCounters, TableEvents} {
+		for _, t := range []Table{TableRows, TableGaps, TableSamples, TableCounters, TableEvents, TableMismatches} {
 			if err := eachCells(ctx, q, number, t, func(cells []cell) error {
 				if cells[0].value == nil {
 					return nil
 				}
-				return out.cells("nvop.journal."+string(t[:len(t)-1])+"/1", cells)
+				return out.cells("nvop.journal."+t.one()+"/1", cells)
 			}); err != nil {
 				return err
 			}
@@ -353,6 +375,13 @@ func (j *Journal) ExportJSON(ctx context.Context, w io.Writer, id string) error 
 			return out.marshal(newHistogramRecord(h, d))
 		}); err != nil {
 			return err
+		}
+		verification, err := scanVerification(ctx, q, number)
+		if err != nil {
+			return err
+		}
+		if verification != nil {
+			out.marshal(verificationRecord{Schema: schemaVerification, VerificationRecord: *verification})
 		}
 		if i.Verdict != nil {
 			out.marshal(verdictRecord{Schema: schemaVerdict, Verdict: i.Verdict})

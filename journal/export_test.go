@@ -93,7 +93,8 @@ func TestExport_jsonLines(t *testing.T) {
 		}
 	}
 	for schema, n := range map[string]int{"nvop.journal.run/1": 1, "nvop.journal.row/1": 200, "nvop.journal.sample/1": 20,
-		"nvop.journal.counter/1": 80, "nvop.journal.event/1": 5, "nvop.journal.verdict/1": 1} {
+		"nvop.journal.counter/1": 80, "nvop.journal.event/1": 5, "nvop.journal.mismatch/1": 15,
+		"nvop.journal.verification/1": 1, "nvop.journal.verdict/1": 1} {
 		if counts[schema] != n {
 			t.Errorf("%d lines of %s, want %d (%v)", counts[schema], schema, n, counts)
 		}
@@ -117,8 +118,10 @@ func TestExport_csv(t *testing.T) {
 			"read_measured_ops,read_latency_mean_ns,read_latency_p99_ns,read_latency_p999_ns,read_latency_max_ns," +
 			"write_measured_ops,write_latency_mean_ns,write_latency_p99_ns,write_latency_p999_ns,write_latency_max_ns," +
 			"in_flight,temperature_celsius,polled,stalled,drained,late",
-		"gaps":       "second,duration_seconds,time,reason,uncounted_ops_max",
-		"counters":   "second,time,kind,source,unit_bytes,units,units_after",
+		"gaps":     "second,duration_seconds,time,reason,uncounted_ops_max",
+		"counters": "second,time,kind,source,unit_bytes,units,units_after",
+		"mismatches": "second,time,kind,lba,expected_generation,found_generation,found_lba,found_run,offset_bytes,differing_bytes," +
+			"expected_hex,found_hex,status,text",
 		"events":     "second,time,kind,text,op,lba,blocks,status,occurrences",
 		"histograms": "second,duration_seconds,phase,op,latency_upper_ns,measured_ops",
 		"samples": "second,time,duration_ns,engine_write_bytes,failure,percentage_used,spare_percent,spare_threshold_percent," +
@@ -137,7 +140,7 @@ func TestExport_csv(t *testing.T) {
 		if got := strings.Join(records[0], ","); got != headers[table] {
 			t.Errorf("%s:\n got %s\nwant %s", table, got, headers[table])
 		}
-		want := map[string]int{"rows": 200, "gaps": 0, "samples": 20, "counters": 80, "events": 5}
+		want := map[string]int{"rows": 200, "gaps": 0, "samples": 20, "counters": 80, "events": 5, "mismatches": 15}
 		if n, ok := want[table]; ok && len(records)-1 != n {
 			t.Errorf("%s: %d records, want %d", table, len(records)-1, n)
 		}

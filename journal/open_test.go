@@ -164,6 +164,11 @@ func TestOpen_refusesWhatIsNoJournal(t *testing.T) {
 		}
 	}
 	appID := fmt.Sprintf("PRAGMA application_id = %d", applicationID)
+	steps, err := embeddedMigrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := fmt.Sprintf("PRAGMA user_version = %d", len(steps))
 	tests := map[string]struct {
 		make func(*testing.T, string)
 		want string
@@ -173,7 +178,7 @@ func TestOpen_refusesWhatIsNoJournal(t *testing.T) {
 		"newer":         {sqliteFile(appID, "CREATE TABLE a (b)", "PRAGMA user_version = 99"), "was written by a newer nvop (schema version 99"},
 		"version 0":     {sqliteFile(appID, "CREATE TABLE a (b)"), "schema version 0"},
 		"version -1":    {sqliteFile(appID, "CREATE TABLE a (b)", "PRAGMA user_version = -1"), "schema version -1"},
-		"no tables":     {sqliteFile(appID, "CREATE TABLE a (b)", "PRAGMA user_version = 1"), "table drives is missing"},
+		"no tables":     {sqliteFile(appID, "CREATE TABLE a (b)", newest), "table drives is missing"},
 		"text":          {content([]byte(strings.Repeat("this is not a database\n", 400))), "not a SQLite file"},
 		"short text":    {content([]byte("hello")), "not a SQLite file"},
 		"empty":         {content(nil), "is empty"},

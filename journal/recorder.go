@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -106,10 +107,14 @@ func insertPhases(ctx context.Context, tx *sql.Tx, number int64, phases []run.Ph
 		if b.err != nil {
 			return b.err
 		}
+		var checks any
+		if p.Check != run.CheckNone {
+			checks = string(p.Check)
+		}
 		if _, err := tx.ExecContext(ctx, `INSERT INTO phases (run_id, phase, kind, pattern, read_percent, block_bytes,
-			depth, end_bytes, end_drive_writes_milli, end_passes, end_duration_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			depth, end_bytes, end_drive_writes_milli, end_passes, end_duration_ns, checks) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			number, i, string(p.Kind), string(p.Pattern), int64(p.ReadPercent), int64(p.BlockBytes),
-			int64(p.Depth), ends[0], ends[1], ends[2], ends[3]); err != nil {
+			int64(p.Depth), ends[0], ends[1], ends[2], ends[3], checks); err != nil {
 			return err
 		}
 	}
@@ -243,6 +248,8 @@ func (c *commit) record(ctx context.Context, b *run.Batch, checkpoint []byte) er
 		func() error { return c.histograms(ctx, b.Histograms) },
 		func() error { return c.samples(ctx, bind, b.Samples) },
 		func() error { return c.events(ctx, bind, b.Events) },
+		func() error { return c.mismatches(ctx, bind, b.Mismatches) },
+		func() error { return c.verification(ctx, bind, &b.Checkpoint) },
 		func() error { return c.checkpoint(ctx, bind, &b.Checkpoint, checkpoint) },
 		func() error { return c.results(ctx, bind, b.Checkpoint.Results) },
 		func() error { return c.verdict(ctx, b) },
@@ -460,10 +467,14 @@ func (c *commit) events(ctx context.Context, _ *binder, events []run.Event) erro
 }
 
 func (c *commit) checkpoint(ctx context.Context, bind *binder, cp *run.Checkpoint, text []byte) error {
+	var flushed any
+	if len(cp.Flushed) != 0 {
+		flushed = bind.u64("flushed", slices.Min(cp.Flushed))
+	}
 	if _, err := c.tx.ExecContext(ctx, `INSERT INTO checkpoints (run_id, checkpoint, at_unix_ns, next_second, phase,
-		pass, low_water, reserved_high, checkpoint_json) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		pass, low_water, reserved_high, flushed, checkpoint_json) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		c.run, bind.u64("checkpoint", cp.Number), cp.WallUnixNS, cp.NextSecond, int64(cp.Phase), bind.u64("pass", cp.Pass),
-		bind.u64("low water", cp.LowWater), bind.u64("reserved high", cp.ReservedHigh), string(text)); err != nil {
+		bind.u64("low water", cp.LowWater), bind.u64("reserved high", cp.ReservedHigh), flushed, string(text)); err != nil {
 		return err
 	}
 	_, err := c.tx.ExecContext(ctx, `DELETE FROM checkpoints WHERE run_id = ? AND checkpoint <= ?`,
@@ -479,13 +490,18 @@ func (c *commit) results(ctx context.Context, bind *binder, results []run.PhaseR
 		if err != nil {
 			return err
 		}
+		var verified, mismatched any
+		if p.Verified.Blocks != 0 {
+			verified, mismatched = bind.u64("blocks", p.Verified.Blocks), bind.u64("blocks", p.Verified.Mismatches())
+		}
 		if _, err := c.tx.ExecContext(ctx, `UPDATE phases SET active_ns = ?, read_ops = ?, write_ops = ?, read_bytes = ?,
-			write_bytes = ?, read_iops = ?, write_iops = ?, read_p99_ns = ?, write_p99_ns = ?, result_json = ?
+			write_bytes = ?, read_iops = ?, write_iops = ?, read_p99_ns = ?, write_p99_ns = ?, verified_blocks = ?,
+			mismatched_blocks = ?, result_json = ?
 			WHERE run_id = ? AND phase = ? AND result_json IS NULL`, p.ActiveNS,
 			bind.u64("read operations", p.Totals.ReadOps), bind.u64("write operations", p.Totals.WriteOps),
 			bind.u64("bytes read", p.Totals.ReadBytes), bind.u64("bytes written", p.Totals.WriteBytes),
 			bind.u64("read IOPS", p.ReadIOPS), bind.u64("write IOPS", p.WriteIOPS),
-			orNull(p.Read.P99NS), orNull(p.Write.P99NS), string(text), c.run, int64(p.Phase)); err != nil {
+			orNull(p.Read.P99NS), orNull(p.Write.P99NS), verified, mismatched, string(text), c.run, int64(p.Phase)); err != nil {
 			return err
 		}
 	}

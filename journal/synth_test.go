@@ -29,6 +29,9 @@ type synth struct {
 	host       run.Uint128
 	open       [2]*stats.Histogram
 	openFrom   int64
+	// verifies makes it compare, and find mismatches, which it remembers.
+	verifies   bool
+	mismatches []run.Mismatch
 }
 
 func newSynth(seed uint64) *synth {
@@ -132,6 +135,9 @@ func (s *synth) batch(n int64) *run.Batch {
 
 func (s *synth) finish(b *run.Batch) {
 	s.cp.Number++
+	if s.verifies {
+		s.verify(b)
+	}
 	s.cp.WallUnixNS = 1_700_000_000_000_000_000 + s.cp.NextSecond*1e9
 	s.cp.LowWater, s.cp.ReservedHigh = s.cp.Totals.WriteOps, s.cp.Totals.WriteOps+1024
 	s.cp.Workers = []run.WorkerMark{{Next: s.cp.LowWater + 7, Incomplete: []uint64{s.cp.LowWater, s.cp.LowWater + 3}}}
@@ -142,6 +148,31 @@ func (s *synth) finish(b *run.Batch) {
 		}
 	}
 	b.Checkpoint = s.cp
+}
+
+// verify finds something wrong now and then.
+func (s *synth) verify(b *run.Batch) {
+	v := run.Verified{Blocks: 1000, Right: 990, Unknown: 3, Undecided: 2}
+	for i, k := range []run.MismatchKind{run.MismatchLost, run.MismatchMisdirected, run.MismatchUnreadable, run.MismatchTorn, run.MismatchRotten} {
+		*v.Of(k)++
+		m := run.Mismatch{Second: s.cp.NextSecond, WallUnixNS: 1_700_000_000_000_000_000 + s.cp.NextSecond*1e9, Kind: k, LBA: s.rng.Uint64N(1 << 40), Text: "it was like that"}
+		if k == run.MismatchUnreadable {
+			m.Status = 0x4281
+		} else {
+			m.ExpectedGeneration, m.FoundHeader, m.FoundGeneration, m.FoundRun = 1<<48+7, i%2 == 0, 1<<48+6, 1<<63+5
+			m.OffsetBytes, m.Bytes, m.Expected, m.Found = 100, 3, []byte{1, 2, 3}, []byte{3, 2, 1}
+			if !m.FoundHeader {
+				m.FoundGeneration, m.FoundRun = 0, 0
+			}
+		}
+		if s.cp.Number < 4 {
+			b.Mismatches = append(b.Mismatches, m)
+			v.Kept++
+		}
+	}
+	s.mismatches = append(s.mismatches, b.Mismatches...)
+	s.cp.Verified.Add(&v)
+	s.cp.Flushed = []uint64{s.cp.Totals.WriteOps}
 }
 
 func (s *synth) encode(h *stats.Histogram, write bool) run.Histogram {

@@ -239,7 +239,7 @@ func (c *runCheck) all(ctx context.Context) error {
 	}
 	var failed error
 	for _, f := range []func(context.Context) error{c.events, c.checkpoints, c.sums, c.coverage, c.minutes,
-		c.histograms, c.verdict} {
+		c.histograms, c.verification, c.verdict} {
 		// One table that cannot be read does not spare the others.
 		if err := f(ctx); err != nil {
 			failed = errors.Join(failed, err)

@@ -37,7 +37,7 @@ func recordSome(tb testing.TB, j *Journal, seed uint64) *Recorder {
 	}
 	r := beginTest(tb, j, seed)
 	s := newSynth(seed)
-	s.lean = true
+	s.lean, s.verifies = true, true
 	for i := range 4 {
 		b := s.batch(50)
 		b.Events = []run.Event{{Second: int64(i), Kind: run.EventStarted, Text: "a <b> & c"}}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"nvop/endurance/run"
@@ -140,33 +141,53 @@ func preset(out *run.Phase, w workload.Preset) {
 	}
 }
 
+// key is what a key of a phase is called where it was written.
+func (p *Phase) key(name string) string {
+	if !p.Flags {
+		return name
+	}
+	if short, ok := map[string]string{"block": "bs", "depth": "qd"}[name]; ok {
+		name = short
+	}
+	return "--" + strings.ReplaceAll(name, "_", "-")
+}
+
 // contradictions finds what excludes or does nothing beside something else. There
 // is no silent choice between two things that were written.
 func (p *Phase) contradictions() error {
 	random := p.RW == "randwrite" || p.RW == "randread" || p.RW == "randrw" || p.Workload != ""
 	mixed := p.RW == "randrw" || p.Workload != ""
+	conflict := func(a, b string) string {
+		return fmt.Sprintf("%s and %s conflict: give one of them", p.key(a), p.key(b))
+	}
+	preset := func(own string, keys ...string) string {
+		for i := range keys {
+			keys[i] = p.key(keys[i])
+		}
+		return fmt.Sprintf("a workload has %s of its own: leave out %s", own, strings.Join(keys, ", "))
+	}
 	for _, c := range []struct {
 		wrong  bool
 		reason string
 	}{
 		{p.Workload != "" && p.Workload != "jesd219", fmt.Sprintf("no workload %q; there is jesd219", p.Workload)},
-		{p.Workload != "" && p.RW != "", "a workload says itself what is read and written: leave out rw"},
-		{p.Workload != "" && p.ReadPercent != nil, "a workload has its own share of reads: leave out read_percent"},
-		{p.Workload != "" && (p.BlockBytes != 0 || len(p.Sizes) != 0 || p.AlignBytes != 0), "a workload has its own sizes: leave out block, bssplit and align"},
-		{p.Workload != "" && (len(p.Zones) != 0 || p.ZipfMilli != 0), "a workload has its own addresses: leave out zones and zipf"},
-		{p.Workload != "" && p.Order != "", "a workload has its own order: leave out order"},
-		{p.RW != "" && !slices.Contains([]string{"write", "randwrite", "read", "randread", "randrw"}, p.RW), fmt.Sprintf("rw %q: write, randwrite, read, randread or randrw", p.RW)},
-		{p.RW == "" && p.Workload == "" && p.asks(), "nothing says what is read and written: give rw or workload"},
-		{p.ReadPercent != nil && p.RW != "randrw", fmt.Sprintf("read_percent is the mix of randrw; %s has none", p.RW)},
-		{p.ReadPercent != nil && *p.ReadPercent > 100, "read_percent is more than 100"},
-		{p.Order != "" && p.Order != "replacement" && p.Order != "permutation", fmt.Sprintf("order %q: replacement or permutation", p.Order)},
-		{p.Order != "" && !random, fmt.Sprintf("order is for what is random; %s goes from the first block to the last", p.RW)},
-		{p.BlockBytes != 0 && len(p.Sizes) != 0, "block and bssplit conflict: give one of them"},
-		{p.AlignBytes != 0 && len(p.Sizes) == 0 && p.Workload == "", "align belongs to bssplit: blocks of one size are aligned to it"},
-		{len(p.Zones) != 0 && p.ZipfMilli != 0, "zones and zipf conflict: give one of them"},
-		{p.Rate.Arrival != "" && !p.Rate.Limited(), "arrival belongs to a rate, and there is none"},
-		{p.Amount != 0 && p.Written != 0, "size and written conflict: give one of them"},
-		{p.Written != 0 && !mixed, "written is for a mix of reads and writes: give size"},
+		{p.Workload != "" && (p.RW != "" || p.ReadPercent != nil), preset("reads and writes", "rw", "read_percent")},
+		{p.Workload != "" && (p.BlockBytes != 0 || len(p.Sizes) != 0 || p.AlignBytes != 0), preset("sizes", "block", "bssplit", "align")},
+		{p.Workload != "" && (len(p.Zones) != 0 || p.ZipfMilli != 0), preset("addresses", "zones", "zipf")},
+		{p.Workload != "" && p.Order != "", preset("order", "order")},
+		{p.RW != "" && !slices.Contains([]string{"write", "randwrite", "read", "randread", "randrw"}, p.RW),
+			fmt.Sprintf("%s %q: write, randwrite, read, randread or randrw", p.key("rw"), p.RW)},
+		{p.RW == "" && p.Workload == "" && p.asks(), fmt.Sprintf("nothing says what is read and written: give %s or %s", p.key("rw"), p.key("workload"))},
+		{p.ReadPercent != nil && p.RW != "randrw", fmt.Sprintf("%s is the mix of randrw; %s has none", p.key("read_percent"), p.RW)},
+		{p.ReadPercent != nil && *p.ReadPercent > 100, fmt.Sprintf("%s is more than 100", p.key("read_percent"))},
+		{p.Order != "" && p.Order != "replacement" && p.Order != "permutation", fmt.Sprintf("%s %q: replacement or permutation", p.key("order"), p.Order)},
+		{p.Order != "" && !random, fmt.Sprintf("%s is for what is random; %s goes from the first block to the last", p.key("order"), p.RW)},
+		{p.BlockBytes != 0 && len(p.Sizes) != 0, conflict("block", "bssplit")},
+		{p.AlignBytes != 0 && len(p.Sizes) == 0 && p.Workload == "", fmt.Sprintf("%s belongs to %s: blocks of one size are aligned to it", p.key("align"), p.key("bssplit"))},
+		{len(p.Zones) != 0 && p.ZipfMilli != 0, conflict("zones", "zipf")},
+		{p.Rate.Arrival != "" && !p.Rate.Limited(), fmt.Sprintf("%s belongs to a rate, and there is none", p.key("arrival"))},
+		{p.Amount != 0 && p.Written != 0, conflict("size", "written")},
+		{p.Written != 0 && !mixed, fmt.Sprintf("%s is for a mix of reads and writes: give %s", p.key("written"), p.key("size"))},
 		{(p.Amount != 0 || p.Written != 0) && p.End != run.End{}, "there is more than one end: give one"},
 	} {
 		if c.wrong {

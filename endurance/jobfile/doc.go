@@ -83,7 +83,9 @@ type Phase struct {
 	Amount, Written uint64
 	// End has the other conditions.
 	End run.End
-	at  Place
+	// Flags says that it comes from a command line: keys are then named as flags.
+	Flags bool
+	at    Place
 }
 
 // Place is where something was written; the zero value is nowhere.

@@ -16,6 +16,9 @@ type simCmd struct {
 	Create   simCreateCmd   `cmd:"" help:"Make a simulated drive in a file."`
 	Image    simImageCmd    `cmd:"" help:"Make a firmware image that simulated drives accept."`
 	Serve    simServeCmd    `cmd:"" help:"Serve a simulated drive to Linux hosts over NVMe/TCP."`
+	Fault    simFaultCmd    `cmd:"" help:"Make a simulated drive misbehave, or show what is wrong with it."`
+	Faults   simFaultsCmd   `cmd:"" help:"List what a simulated drive can be made to suffer."`
+	Edit     simEditCmd     `cmd:"" help:"Change what a simulated drive has stored, as silent corruption does."`
 }
 
 type simProfilesCmd struct{}
@@ -60,6 +63,7 @@ type simCreateCmd struct {
 	Serial      string `help:"Serial number (default: made from the profile and the seed)." placeholder:"SERIAL"`
 	Seed        uint64 `default:"1" help:"Two drives of one profile and seed behave alike." placeholder:"N"`
 	Controllers int    `default:"1" help:"How many controllers the drive has, 1 to 8." placeholder:"N"`
+	Contents    string `default:"" enum:",none,sparse,blocks" help:"Keep what is written: none, sparse (all of it), or blocks (of a soak's blocks only what cannot be made again). Default: sparse once it is served, else none." placeholder:"MODE"`
 	Scale       uint32 `help:"How many mapping units one unit of the flash map stands for (default: about a million units in the map)." placeholder:"N"`
 }
 
@@ -72,6 +76,7 @@ type simCreateResult struct {
 	Address    string                `json:"address"`
 	Profile    string                `json:"profile"`
 	Serial     string                `json:"serial"`
+	Contents   string                `json:"contents,omitempty"`
 	Namespaces []namespace.Namespace `json:"namespaces"`
 }
 
@@ -85,8 +90,12 @@ func (c simCreateCmd) Run(ctx context.Context, a *app) (err error) {
 	if !ok {
 		return usagef("--profile %s: no profile of that name (nvop sim profiles lists them)", c.Profile)
 	}
+	contents, err := sim.ParseContentsMode(c.Contents)
+	if err != nil {
+		return &codedError{exitUsage, err}
+	}
 	path := strings.TrimPrefix(c.File, "sim:")
-	if err := sim.Create(path, profile, sim.Options{Serial: c.Serial, Seed: c.Seed, Scale: c.Scale, Controllers: c.Controllers}); err != nil {
+	if err := sim.Create(path, profile, sim.Options{Serial: c.Serial, Seed: c.Seed, Scale: c.Scale, Controllers: c.Controllers, Contents: contents}); err != nil {
 		return err
 	}
 	d, err := a.open("sim:" + path)
@@ -99,6 +108,6 @@ func (c simCreateCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	return a.print(simCreateResult{
-		Schema: "nvop.sim-create/1", Address: d.address, Profile: profile.Name, Serial: inv.Identity.Serial, Namespaces: inv.Namespaces,
+		Schema: "nvop.sim-create/1", Address: d.address, Profile: profile.Name, Serial: inv.Identity.Serial, Contents: c.Contents, Namespaces: inv.Namespaces,
 	})
 }

@@ -7,13 +7,11 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"nvop/cmd/nvop/internal/render"
 	"nvop/nvmeioctl"
-	"nvop/nvmeioctl/layer"
-	"nvop/nvmeioctl/nvmespec"
+	"nvop/nvmeioctl/fault"
 	"nvop/nvmeioctl/nvmetcp"
 	"nvop/nvmeioctl/sim"
 )
@@ -22,7 +20,7 @@ type simServeCmd struct {
 	File      string        `arg:"" help:"The drive: FILE or sim:FILE, or sim:PROFILE for one that lives as long as the command." placeholder:"FILE"`
 	Listen    string        `default:"127.0.0.1:4420" help:"Address and port to listen on." placeholder:"HOST:PORT"`
 	NQN       string        `name:"nqn" help:"Name of the subsystem (default: the drive's own)." placeholder:"NQN"`
-	Fault     string        `help:"Misbehave as this expression says: \"fail 3rd write with 0x4281\", \"corrupt 2nd read\", \"after create power-cut\"." placeholder:"EXPR"`
+	Fault     string        `help:"Misbehave as this script, or the one in the file @FILE, says: \"fail 3rd write with 0x4281; after create power-cut\". nvop sim faults lists what there is, nvop sim fault adds to it at run time." placeholder:"EXPR"`
 	Outage    time.Duration `default:"5s" help:"How long the power stays off after a power cut." placeholder:"TIME"`
 	ClockRate uint32        `default:"1" help:"How many seconds pass on the drive in one second." placeholder:"N"`
 	SaveEvery time.Duration `default:"10s" help:"How often the drive's counters are saved while it is used." placeholder:"TIME"`
@@ -57,9 +55,13 @@ func (c simServeCmd) Run(ctx context.Context, a *app) (err error) {
 	if c.Outage <= 0 || c.SaveEvery <= 0 || c.ClockRate == 0 {
 		return usagef("--outage, --save-every and --clock-rate must be more than 0")
 	}
-	plan, err := layer.ParseFaults(c.Fault)
+	script, err := readScript(c.Fault)
 	if err != nil {
-		return &codedError{exitUsage, err}
+		return err
+	}
+	plan, err := parseScript(script)
+	if err != nil {
+		return err
 	}
 	address := c.File
 	if !strings.HasPrefix(address, "sim:") {
@@ -70,7 +72,9 @@ func (c simServeCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	if err := d.sim.KeepContents(); err != nil {
+	if err := d.sim.KeepContents(); errors.Is(err, nvmeioctl.ErrNotSupported) {
+		a.note("the drive keeps no contents: whatever is written reads as zeros")
+	} else if err != nil {
 		return err
 	}
 	s := &server{app: a, cmd: c, drive: d.sim, gone: make(chan struct{}, 1)}
@@ -85,11 +89,15 @@ func (c simServeCmd) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	r := s.result(ln.Addr(), address, inv.Identity.Serial)
-	if err := a.print(r); err != nil {
+	control, err := s.openControl(strings.TrimPrefix(address, "sim:"))
+	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	return s.run(ctx, ln)
+	r := s.result(ln.Addr(), address, inv.Identity.Serial)
+	if err := a.print(r); err != nil {
+		return errors.Join(err, ln.Close(), control.close())
+	}
+	return errors.Join(s.run(ctx, ln, control), control.close())
 }
 
 // server is one run of the command.
@@ -98,31 +106,15 @@ type server struct {
 	cmd    simServeCmd
 	drive  *sim.Drive
 	target *nvmetcp.Target
-	// faults is one a controller: each counts its own commands.
-	faults []*armed
-	gone   chan struct{}
+	// controllers is how many there are.
+	controllers int
+	gone        chan struct{}
+	// saveError is the last that the user has been told of.
+	saveError string
 }
-
-// armed misbehaves once it is told to: the target's own look at the drive does
-// not count.
-type armed struct {
-	nvmeioctl.Device
-	faulty *layer.Faulty
-	on     atomic.Bool
-}
-
-func (d *armed) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.Completion, error) {
-	if d.on.Load() {
-		return d.faulty.Submit(ctx, cmd)
-	}
-	return d.Device.Submit(ctx, cmd)
-}
-
-// Unwrap implements nvmeioctl.Wrapper.
-func (d *armed) Unwrap() nvmeioctl.Device { return d.faulty }
 
 // prepare makes the target of all the drive's controllers.
-func (s *server) prepare(ctx context.Context, plan layer.FaultPlan) error {
+func (s *server) prepare(ctx context.Context, plan fault.Plan) error {
 	first := s.drive.Profile().FirstController
 	var devices []nvmeioctl.Device
 	for id := first; ; id++ {
@@ -130,10 +122,9 @@ func (s *server) prepare(ctx context.Context, plan layer.FaultPlan) error {
 		if err != nil {
 			break // there are no more
 		}
-		f := &armed{Device: dev, faulty: layer.Fault(dev, plan, s.app.clock)}
-		s.faults = append(s.faults, f)
-		devices = append(devices, f)
+		devices = append(devices, dev)
 	}
+	s.controllers = len(devices)
 	var logMu sync.Mutex
 	t, err := nvmetcp.New(ctx, nvmetcp.Config{
 		SubsystemNQN: s.cmd.NQN, Controllers: devices, Clock: s.app.clock,
@@ -142,21 +133,31 @@ func (s *server) prepare(ctx context.Context, plan layer.FaultPlan) error {
 			defer logMu.Unlock()
 			s.app.note("%s", line)
 		},
-		Gone: func() {
-			select {
-			case s.gone <- struct{}{}:
-			default:
-			}
-		},
+		Gone: s.wakePower,
 	})
 	if err != nil {
 		return err
 	}
 	s.target = t
-	for _, f := range s.faults {
-		f.on.Store(true)
+	// The target's own look at the drive does not count.
+	s.drive.ServeHosts(s.app.clock)
+	return s.drive.Arm(plan)
+}
+
+// wakePower has keepPower look at the drive.
+func (s *server) wakePower() {
+	select {
+	case s.gone <- struct{}{}:
+	default:
 	}
-	return nil
+}
+
+// checkPower does so if the power is off: a fault may have cut it while no host
+// sent anything.
+func (s *server) checkPower() {
+	if s.drive.PowerOff() {
+		s.wakePower()
+	}
 }
 
 // result tells how to connect, and warns of an address that others can reach.
@@ -175,17 +176,20 @@ func (s *server) result(addr net.Addr, address, serial string) simServeResult {
 	connect := fmt.Sprintf("nvme connect -t tcp -a %s -s %s -n %s", host, port, s.target.SubsystemNQN())
 	return simServeResult{
 		Schema: "nvop.sim-serve/1", Drive: address, Serial: serial, Address: host, Port: port,
-		SubsystemNQN: s.target.SubsystemNQN(), Controllers: len(s.faults), Connect: connect,
+		SubsystemNQN: s.target.SubsystemNQN(), Controllers: s.controllers, Connect: connect,
 		Commands: []string{"modprobe nvme-tcp", connect, "nvme list", "nvme disconnect -n " + s.target.SubsystemNQN()},
 	}
 }
 
 // run serves until ctx is done. The drive's clock runs with the wall's, and its
 // state is saved now and then, at every power cut, and at the end.
-func (s *server) run(ctx context.Context, ln net.Listener) error {
+func (s *server) run(ctx context.Context, ln net.Listener, control *controlSocket) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
+	if control != nil {
+		wg.Go(func() { cancel(s.control(ctx, control.ln)) })
+	}
 	wg.Go(func() { cancel(s.keepTime(ctx)) })
 	wg.Go(func() { cancel(s.keepPower(ctx)) })
 	err := s.target.Serve(ctx, ln)
@@ -198,14 +202,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 }
 
 // stop is an orderly end: what is in the drive's cache goes to its medium.
-func (s *server) stop() error {
-	flush := &nvmeioctl.Command{IO: true, Opcode: nvmespec.IOOpFlush, NSID: nvmespec.BroadcastNSID, Timeout: time.Hour}
-	_, err := s.drive.Submit(context.Background(), flush)
-	if err == nil {
-		err = s.drive.Save(s.drive.Checkpoint())
-	}
-	return err
-}
+func (s *server) stop() error { return s.drive.Shutdown() }
 
 // keepTime lets time pass on the drive, and saves what it has counted.
 func (s *server) keepTime(ctx context.Context) error {
@@ -217,6 +214,9 @@ func (s *server) keepTime(ctx context.Context) error {
 		passed := now.Sub(last) * time.Duration(s.cmd.ClockRate)
 		last = now
 		s.drive.Clock().AdvanceTo(s.drive.Clock().Now().Add(passed))
+		s.drive.Tick()
+		s.checkPower()
+		s.tellSaveError()
 		if n := s.target.Stats().Commands; n != commands && now.Sub(saved) >= s.cmd.SaveEvery {
 			commands, saved = n, now
 			if err := s.drive.Save(s.drive.Checkpoint()); err != nil {
@@ -227,6 +227,19 @@ func (s *server) keepTime(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// tellSaveError says once why the host's file system keeps the drive from being
+// saved: to hosts it is a failing drive.
+func (s *server) tellSaveError() {
+	text := ""
+	if err := s.drive.SaveError(); err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != s.saveError {
+		s.app.note("the drive fails because of this host: %s", text)
+	}
+	s.saveError = text
+}
+
 // keepPower takes the drive off the network while its power is cut.
 func (s *server) keepPower(ctx context.Context) error {
 	for {
@@ -235,11 +248,7 @@ func (s *server) keepPower(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		off := false
-		for _, f := range s.faults {
-			off = off || f.faulty.PowerOff()
-		}
-		if !off {
+		if !s.drive.PowerOff() {
 			if err := s.drive.SaveError(); err != nil {
 				return err
 			}
@@ -250,10 +259,8 @@ func (s *server) keepPower(ctx context.Context) error {
 		if err := s.app.clock.Sleep(ctx, s.cmd.Outage); err != nil {
 			return err
 		}
-		for _, f := range s.faults {
-			if err := f.faulty.PowerOn(); err != nil {
-				return err
-			}
+		if err := s.drive.PowerOn(); err != nil {
+			return err
 		}
 		s.target.SetOffline(false)
 		s.app.note("the drive has its power again")

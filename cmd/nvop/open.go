@@ -55,7 +55,17 @@ func (d *drive) durableAddress() string {
 	return d.address
 }
 
-func (d *drive) close() error { return d.dev.Close() }
+// close closes the drive. If a simulated one has failed because of this host (its
+// file system is full, say), that is what the user must hear of.
+func (d *drive) close() error {
+	var cause error
+	if d.sim != nil {
+		if cause = d.sim.SaveError(); cause != nil {
+			cause = fmt.Errorf("(the drive failed because of this host: %w)", cause)
+		}
+	}
+	return errors.Join(cause, d.dev.Close())
+}
 
 // driveArg is the positional argument of most commands.
 type driveArg struct {

@@ -6,84 +6,184 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 
-	"nvop/endurance"
+	"nvop/endurance/jobfile"
 	"nvop/endurance/run"
 	"nvop/journal"
-	"nvop/nvmeioctl/inuse"
+	"nvop/nvmeioctl"
 )
 
 type soakCmd struct {
-	Start  soakStartCmd  `cmd:"" help:"Start a soak; it runs until its end, a stop rule or Ctrl-C."`
-	Resume soakResumeCmd `cmd:"" help:"Carry on a soak that was interrupted or killed."`
+	Start  soakStartCmd  `cmd:"" help:"Start a soak of one or more drives; it runs until its end, a stop rule or Ctrl-C."`
+	Resume soakResumeCmd `cmd:"" help:"Carry on a soak that was interrupted or killed, or all of them."`
 	Stop   soakStopCmd   `cmd:"" help:"Stop a soak that runs in another process; it can be resumed."`
 	Status soakStatusCmd `cmd:"" help:"Show where a soak stands."`
 	List   soakListCmd   `cmd:"" help:"List the soaks in the journal."`
+	Check  soakCheckCmd  `cmd:"" help:"Check a run file and show what it comes to: hours, bytes, wear, memory."`
+	Schema soakSchemaCmd `cmd:"" help:"Print the JSON schema of run files."`
+	Unit   soakUnitCmd   `cmd:"" help:"Print a systemd unit that carries interrupted soaks on after a restart."`
 }
 
 type soakStartCmd struct {
-	Address string `arg:"" help:"/dev/nvme0n1, sim:FILE, sim:PROFILE or file:PATH." placeholder:"ADDR"`
-	Name    string `help:"What to call the run." placeholder:"NAME"`
+	Addresses []string `arg:"" optional:"" name:"addr" help:"/dev/nvme0n1, sim:FILE, sim:PROFILE or file:PATH; several are soaked side by side." placeholder:"ADDR"`
+	Name      string   `help:"What to call the run." placeholder:"NAME"`
+	File      string   `name:"file" type:"path" help:"A run file (YAML) that says what is done, instead of flags." placeholder:"FILE"`
+	DryRun    bool     `help:"Show what it would come to, and do nothing."`
 	jobFlags
+	watchFlags
 	soakFlags
 }
 
+// watchFlags say who is told of a run besides the journal.
+type watchFlags struct {
+	OnEvent []string `help:"Run this program at each event, told by environment variables (NVOP_EVENT, NVOP_EVENT_TEXT, NVOP_RUN, NVOP_SERIAL ...), without a shell; given again, its arguments." placeholder:"PROGRAM" sep:"none"`
+	Metrics string   `type:"path" help:"Keep figures in this file for a Prometheus node exporter's textfile collector." placeholder:"FILE.prom"`
+}
+
 func (soakStartCmd) Help() string {
-	return `Everything is journaled at least once a second: after a kill or a reboot, soak resume goes on, and nothing is counted twice.
+	return `Everything is journaled at least once a second: after a kill or a reboot, soak resume goes on, and nothing is counted twice. Of several drives each is a run of its own; one that ends does not end the others, and the exit code is the worst.
 
 Example:
-  nvop soak start /dev/nvme0n1 --rw randwrite --bs 4KiB --qd 256 --duration 24h --stop temperature=75 --confirm-serial S1234
+  nvop soak start /dev/nvme0n1 --rw randwrite --bs 4KiB --qd 256 --duration 24h --stop temperature=80 --pause 75:65 --confirm-serial S1234
+  nvop soak start /dev/nvme0n1 /dev/nvme1n1 --workload jesd219 --qd 256 --drive-writes 3000 --confirm-serial S1234,S1235
+  nvop soak start --file month.yaml --confirm-serial S1234
   nvop soak start sim:drive.nvop --rw randwrite --size 100TB --time-lapse 2048 --confirm-serial SIM1`
 }
 
+// jobFile is what is to be done, from the run file or the flags.
+func (c soakStartCmd) jobFile() (*jobfile.File, error) {
+	f, err := c.fileOrFlags()
+	if err != nil {
+		return nil, err
+	}
+	if c.Name != "" {
+		f.Name = c.Name
+	}
+	if strings.ContainsFunc(f.Name, unicode.IsControl) {
+		return nil, usagef("--name %q: control characters would spoil every list", f.Name)
+	}
+	return f, nil
+}
+
+func (c soakStartCmd) fileOrFlags() (*jobfile.File, error) {
+	if c.File == "" {
+		return c.file()
+	}
+	usual := jobFlags{QD: 32, Workers: 1, Seed: 1, Verify: "none", Trust: "completed"}
+	if !reflect.DeepEqual(c.jobFlags, usual) {
+		return nil, usagef("--file says what is done: leave out the flags that say something else")
+	}
+	return readJobFile(c.File)
+}
+
+// readJobFile reads a run file.
+func readJobFile(path string) (*jobfile.File, error) {
+	const most = 1 << 20
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, usagef("%s is no run file", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return jobfile.Parse(path, text)
+}
+
+// drivesOf are the drives that a command line or a run file names.
+func drivesOf(addresses []string, f *jobfile.File) ([]jobfile.Drive, error) {
+	switch {
+	case len(addresses) != 0 && len(f.Drives) != 0:
+		return nil, usagef("the run file names its drives: leave them out of the one or the other")
+	case len(addresses) == 0 && len(f.Drives) == 0:
+		return nil, usagef("which drive? give an address: /dev/nvme0n1, sim:FILE, file:PATH")
+	}
+	drives := slices.Clone(f.Drives)
+	for _, a := range addresses {
+		if slices.ContainsFunc(drives, func(d jobfile.Drive) bool { return d.Address == a }) {
+			return nil, usagef("%s is named twice", a)
+		}
+		drives = append(drives, jobfile.Drive{Address: a})
+	}
+	return drives, nil
+}
+
 func (c soakStartCmd) Run(ctx context.Context, a *app) (err error) {
-	kinds, err := c.kinds()
+	f, err := c.jobFile()
 	if err != nil {
 		return err
 	}
-	if strings.ContainsFunc(c.Name, unicode.IsControl) {
-		return usagef("--name %q: control characters would spoil every list", c.Name)
-	}
-	t, err := a.openSoak(ctx, c.Address, c.soakFlags)
+	drives, err := drivesOf(c.Addresses, f)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, t.close()) }()
-	job, err := c.job(t.region)
+	c.Accept = append(c.Accept, f.Accept...)
+	watch := c.watchFlags
+	if len(watch.OnEvent) == 0 {
+		watch.OnEvent = f.OnEvent
+	}
+	watch.Metrics = cmp.Or(watch.Metrics, f.Metrics)
+	g, err := a.newSoakGroup(c.soakFlags, watch)
 	if err != nil {
 		return err
 	}
-	s, err := a.prepareSoak(ctx, t, c.soakFlags, kinds, job, "soak start --rw "+c.RW)
-	if err != nil {
+	defer func() { err = errors.Join(err, g.close()) }()
+	for _, d := range drives {
+		if err := g.add(ctx, d, f); err != nil {
+			return inFile(err, c.File)
+		}
+	}
+	if c.DryRun {
+		return a.print(g.plan(ctx, f))
+	}
+	if err := g.prepare(ctx, "soak start "+cmp.Or(c.RW, c.Workload, c.File)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	h := t.header
-	h.Name, h.Job, h.Version, h.Kernel = c.Name, job, version, kernelRelease()
-	h.Host, _ = os.Hostname()
-	h.StartWallUnixNS = s.wall()
-	if s.recorder, err = s.journal.BeginRun(ctx, h); err != nil {
-		return err
+	return g.start(ctx, f.Name)
+}
+
+// inFile adds the file's name to an error with a place in it.
+func inFile(err error, path string) error {
+	if e, ok := errors.AsType[*jobfile.Error](err); ok && path != "" {
+		e.File = path
 	}
-	return s.run(ctx, nil, h)
+	return err
 }
 
 type soakResumeCmd struct {
 	Run_    string `arg:"" name:"run" optional:"" help:"The run, by ID or name (default: the last one)." placeholder:"RUN"`
+	All     bool   `help:"Carry on every soak that was interrupted and whose drive is there, side by side."`
 	Address string `help:"Where the drive is now, if its address has changed." placeholder:"ADDR"`
+	watchFlags
 	soakFlags
 }
 
 func (soakResumeCmd) Help() string {
-	return "Binds to the same drive by its identity, whatever its node is called now, and needs the same consent as the start.\n\nExample: nvop soak resume r3 --confirm-serial S1234"
+	return `Binds to the same drive by its identity, whatever its node is called now, and needs the same consent as the start. With --all a drive that is not there, or was not agreed to, does not keep the others from going on.
+
+Example:
+  nvop soak resume r3 --confirm-serial S1234
+  nvop soak resume --all --confirm-serial S1234,S1235`
 }
 
 func (c soakResumeCmd) Run(ctx context.Context, a *app) (err error) {
-	kinds, err := c.kinds()
+	if c.All && (c.Run_ != "" || c.Address != "") {
+		return usagef("--all means every run: leave out the run and --address")
+	}
+	g, err := a.newSoakGroup(c.soakFlags, c.watchFlags)
 	if err != nil {
 		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	if c.All {
+		return c.all(ctx, a, g)
 	}
 	info, err := a.findRun(ctx, c.Run_)
 	if err != nil {
@@ -92,189 +192,71 @@ func (c soakResumeCmd) Run(ctx context.Context, a *app) (err error) {
 	if !info.State.Resumable() {
 		return fmt.Errorf("run %s is %s: there is nothing to resume", info.ID, info.State)
 	}
-	address, err := c.whereIs(info.Header)
+	if err := g.addRun(ctx, info, c.Address); err != nil {
+		return err
+	}
+	return g.resume(ctx)
+}
+
+// all goes on with every run that can be resumed and is at work nowhere.
+func (c soakResumeCmd) all(ctx context.Context, a *app, g *soakGroup) error {
+	infos, err := a.allRuns(ctx)
 	if err != nil {
 		return err
 	}
-	flags := c.soakFlags
-	flags.NSID, flags.Overwrite, flags.resumed = info.Header.NSID, true, info.Header.Job.CapacityBytes
-	t, err := a.openSoak(ctx, address, flags)
-	if err != nil {
-		return err
+	for _, info := range infos {
+		if !info.State.Resumable() || a.runs(info) {
+			continue
+		}
+		if err := g.addRun(ctx, info, ""); err != nil {
+			g.failed(info, err)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
-	defer func() { err = errors.Join(err, t.close()) }()
-	if err := t.same(info.Header); err != nil {
-		return err
-	}
-	s, err := a.prepareSoak(ctx, t, flags, kinds, info.Header.Job, "soak resume "+info.ID)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	recorder, full, err := s.journal.ResumeRun(ctx, info.ID)
-	if err != nil {
-		return err
-	}
-	s.recorder = recorder
-	return s.run(ctx, &full, full.Header)
+	g.always = true
+	return g.resume(ctx)
 }
 
 // whereIs finds the address of the run's drive today: where it was, or the
 // controller of this host with its serial number.
-func (c soakResumeCmd) whereIs(h run.Header) (string, error) {
-	if c.Address != "" || h.Simulated || h.Serial == "file:"+h.Address || h.Model == "file" {
-		return cmp.Or(c.Address, h.Address), nil
+func whereIs(h run.Header, address string) (string, error) {
+	if address != "" || h.Simulated || h.Serial == "file:"+h.Address || h.Model == "file" {
+		return cmp.Or(address, h.Address), nil
 	}
 	return findBySerial(h)
 }
 
-// soakSession is a run in this process.
-type soakSession struct {
-	app      *app
-	target   *soakTarget
-	kinds    []inuse.Kind
-	job      run.Job
-	lock     *driveLock
-	journal  *journal.Journal
-	recorder *journal.Recorder
-}
-
-// prepareSoak gets consent, the drive's lock and the journal.
-func (a *app) prepareSoak(ctx context.Context, t *soakTarget, f soakFlags, kinds []inuse.Kind, job run.Job, what string) (*soakSession, error) {
-	s := &soakSession{app: a, target: t, kinds: kinds, job: job}
-	if err := a.notTheJournal(t); err != nil {
-		return nil, err
-	}
-	if s.writes() {
-		if err := t.check(ctx, kinds); err != nil {
-			return nil, err
-		}
-		if err := t.checkFile(f.Overwrite); err != nil {
-			return nil, err
-		}
-		if t.drive != nil {
-			losses := []string{fmt.Sprintf("destroys all data of namespace %d", t.ns.NSID)}
-			if err := a.confirm(ctx, f.consentFlags, t.serial, what, losses); err != nil {
-				return nil, err
-			}
-		}
-		if err := t.hold(); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.probe(); err != nil {
-		return nil, err
-	}
-	var err error
-	if s.lock, err = lockDrive(lockDir(a.getenv), t.serial, t.address, what); err != nil {
-		return nil, err
-	}
-	if s.journal, err = a.openJournal(ctx, journal.ReadWrite); err != nil {
-		return nil, errors.Join(err, s.lock.release())
-	}
-	if t.drive != nil {
-		if err := noneUnfinished(ctx, s.journal, t.serial); err != nil {
-			return nil, errors.Join(err, s.close())
-		}
-	}
-	return s, nil
-}
-
-// notTheJournal refuses to soak the file in which the soak is recorded.
-func (a *app) notTheJournal(t *soakTarget) error {
-	path, err := a.journalFile()
-	if err != nil || t.path == "" {
-		return err
-	}
-	journalInfo, jerr := os.Stat(path)
-	info, err := os.Stat(t.path)
-	if err == nil && jerr == nil && os.SameFile(info, journalInfo) {
-		return refusedf("target", t.address, "", "it is the journal itself")
-	}
-	return err
-}
-
-// probe opens a queue and closes it again, so that what cannot be opened is
-// said before a run is recorded.
-func (s *soakSession) probe() error {
-	q, err := s.target.queues(s.job, s.writes(), s.app.clock)(0)
+// addRun adds a run that is to be resumed.
+func (g *soakGroup) addRun(ctx context.Context, info journal.RunInfo, address string) error {
+	address, err := whereIs(info.Header, address)
 	if err != nil {
 		return err
 	}
-	return q.Close()
-}
-
-func (s *soakSession) writes() bool {
-	for _, p := range s.job.Phases {
-		if p.Pattern != run.PatternNone && p.ReadPercent < 100 {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *soakSession) close() error {
-	return errors.Join(s.journal.Close(), s.lock.release())
-}
-
-// wall is the calendar time of the drive's world.
-func (s *soakSession) wall() int64 {
-	if s.target.drive != nil {
-		return s.target.drive.clock.Wall().UnixNano()
-	}
-	return s.app.clock.Wall().UnixNano()
-}
-
-// run carries the job out and prints what came of it. from is nil for a new run.
-func (s *soakSession) run(ctx context.Context, from *journal.Run, h run.Header) error {
-	t := s.target
-	show := s.app.newProgress(s.recorder.ID())
-	cfg := endurance.Config{
-		Job: s.job, Recorder: s.recorder, Queues: t.queues(s.job, s.writes(), s.app.clock), Sampler: t.sampler(),
-		Processors: t.processors(),
-		Observer:   show, Clock: s.app.clock, StartWallUnixNS: h.StartWallUnixNS,
-		BeforePhase: func(ctx context.Context, _ int) error {
-			if !s.writes() {
-				return nil
-			}
-			return t.check(ctx, s.kinds)
-		},
-	}
-	var err error
-	if cfg.Path, err = t.watchPath(); err != nil {
-		s.app.note("the PCIe path is not watched: %v", err)
-	}
-	if from != nil {
-		cfg.Resume, cfg.Samples = from.Checkpoint, from.Samples
-	}
-	verdict, err := s.drive(ctx, cfg)
-	show.close()
-	r := newSoakResult(s.recorder.ID(), h, verdict, s.journal.Path())
-	if perr := s.app.print(r); perr != nil {
-		return errors.Join(perr, err)
-	}
+	flags := g.flags
+	flags.NSID, flags.Overwrite, flags.resumed = nsidFlag(info.Header.NSID), true, info.Header.Job.CapacityBytes
+	t, err := g.app.openSoak(ctx, address, flags)
 	if err != nil {
-		return reported{&codedError{max(exitCode(err), verdict.ExitCode), err}}
+		return err
 	}
-	if verdict.ExitCode != exitOK {
-		return reported{&codedError{verdict.ExitCode, fmt.Errorf("run %s: %s: %s%s", s.recorder.ID(), verdict.State, verdict.Reason, resumeHint(s.recorder.ID(), verdict))}}
+	if err := t.same(info.Header); err != nil {
+		return errors.Join(err, t.close())
 	}
+	s := &soakSession{app: g.app, target: t, kinds: g.kinds, job: info.Header.Job, flags: flags, from: info.ID, header: info.Header}
+	g.sessions = append(g.sessions, s)
 	return nil
 }
 
-func resumeHint(id string, v run.Verdict) string {
-	if v.State.Resumable() {
-		return "; go on with: nvop soak resume " + id
-	}
-	return ""
-}
+// nsidFlag is a namespace identifier on the command line: never 0.
+type nsidFlag uint32
 
-// drive runs the engine in the drive's own time.
-func (s *soakSession) drive(ctx context.Context, cfg endurance.Config) (run.Verdict, error) {
-	d := s.target.drive
-	if d == nil || d.sim == nil {
-		return endurance.Run(ctx, cfg)
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (n *nsidFlag) UnmarshalText(text []byte) error {
+	var v uint32
+	if _, err := fmt.Sscanf(string(text), "%d", &v); err != nil || fmt.Sprint(v) != string(text) || v == 0 || v == nvmeioctl.BroadcastNSID {
+		return fmt.Errorf("%q is no namespace: 1 or more", text)
 	}
-	cfg.SaveDrive = d.sim.Save
-	return endurance.Simulate(ctx, cfg, d.sim.Clock())
+	*n = nsidFlag(v)
+	return nil
 }

@@ -28,6 +28,7 @@ const (
 // engineFlags say how data is moved.
 type engineFlags struct {
 	Engine   string `enum:"auto,uring,uring-cmd,sync" default:"auto" help:"How data is moved: uring (io_uring on the block node), uring-cmd (NVMe commands through io_uring on the generic node), sync (plain system calls, a thread an operation) or auto: uring where this kernel allows it, else sync." placeholder:"KIND"`
+	Buffered bool   `help:"Go through the page cache: for a plain file, to take the medium out of a measurement."`
 	Polled   bool   `help:"Ask the drive for completions instead of waiting for interrupts: needs poll queues (nvme.poll_queues=N) and keeps a processor busy for each worker."`
 	Capacity string `help:"How large file:/dev/null, file:/dev/zero or file:/dev/full, which have no size, is taken to be: 1TiB; literal." placeholder:"SIZE"`
 }
@@ -36,6 +37,7 @@ type engineFlags struct {
 type ioEngine struct {
 	kind   string
 	polled bool
+	mode   nvmeioctl.DirectMode
 	// why is for the user: what was chosen for lack of something better.
 	why string
 	// node and commands are those of uring-cmd.
@@ -46,7 +48,13 @@ type ioEngine struct {
 // chooseEngine settles how the target's data is moved. What the user asked for
 // by name is never replaced by something else.
 func (t *soakTarget) chooseEngine(ctx context.Context, f engineFlags) error {
-	t.engine = ioEngine{kind: f.Engine, polled: f.Polled}
+	t.engine = ioEngine{kind: f.Engine, polled: f.Polled, mode: nvmeioctl.DirectAuto}
+	if f.Buffered {
+		if t.drive != nil || f.Engine == engineCmd {
+			return usagef("--buffered is for files; what is soaked on a drive goes to the drive")
+		}
+		t.engine.mode = nvmeioctl.DirectOff
+	}
 	if t.path == "" {
 		if f.Engine != engineAuto && f.Engine != "" || f.Polled {
 			return usagef("--engine and --polled are for what the kernel moves; %s is a simulated drive", t.address)
@@ -116,7 +124,10 @@ func (e ioEngine) text(t *soakTarget) string {
 	if e.polled {
 		what += ", polled"
 	}
-	if t.buffered {
+	switch {
+	case e.mode == nvmeioctl.DirectOff:
+		what += ", through the page cache"
+	case t.buffered:
 		what += ", buffered: a character device has no direct I/O"
 	}
 	if e.why != "" {
@@ -137,6 +148,9 @@ func (t *soakTarget) queues(job run.Job, writes bool, clock nvmeioctl.Clock) end
 		if t.drive != nil && t.drive.sim != nil {
 			return t.drive.sim.Queue(t.ns.NSID, job.MaxDepth(), job.TimeLapse)
 		}
+		if most := uint64(uring.MaxDepth); uint64(job.MaxDepth()) > most {
+			return nil, usagef("--qd %d: %d operations in flight are the limit of a worker", job.MaxDepth(), most)
+		}
 		opts := uring.Options{
 			Depth: job.MaxDepth(), Write: writes, Clock: clock, MaxRequestBytes: most,
 			OneThread: true, Polled: t.engine.polled,
@@ -145,7 +159,7 @@ func (t *soakTarget) queues(job run.Job, writes bool, clock nvmeioctl.Clock) end
 		case engineCmd:
 			return uring.OpenCommands(t.engine.node, t.engine.commands, opts)
 		case engineURing:
-			opts.LogicalBlockBytes = int(t.lbaBytes)
+			opts.LogicalBlockBytes, opts.Direct = int(t.lbaBytes), t.engine.mode
 			return uring.Open(t.path, opts)
 		}
 		if err := tooManyThreads(job); err != nil {
@@ -153,6 +167,7 @@ func (t *soakTarget) queues(job run.Job, writes bool, clock nvmeioctl.Clock) end
 		}
 		return syncio.Open(t.path, syncio.Options{
 			Depth: job.MaxDepth(), Write: writes, Clock: clock, LogicalBlockBytes: int(t.lbaBytes), MaxRequestBytes: most,
+			Direct: t.engine.mode,
 		})
 	}
 }
@@ -224,18 +239,29 @@ func openSoakFile(address, path string, f soakFlags) (t *soakTarget, err error) 
 	if err != nil {
 		return nil, err
 	}
-	file, err := nvmeioctl.OpenData(abs, nvmeioctl.DataOptions{})
+	mode := nvmeioctl.DirectAuto
+	if f.Buffered {
+		mode = nvmeioctl.DirectOff
+	}
+	file, err := nvmeioctl.OpenData(abs, nvmeioctl.DataOptions{Direct: mode})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	t = &soakTarget{address: "file:" + abs, serial: "file:" + abs, path: abs, buffered: file.Character}
 	t.region = region{capacityBytes: uint64(file.SizeBytes), lbaBytes: uint32(file.LogicalBlockBytes)}
+	if f.resumedLBA != 0 {
+		t.lbaBytes = f.resumedLBA
+	} else if f.Buffered && !file.Block && t.capacityBytes%4096 == 0 {
+		t.lbaBytes = 4096 // as a character device: it has no logical block
+	}
 	switch {
 	case file.Character:
 		if !dataSink(abs) {
 			return nil, refusedf("target", address, "", "it is a character device, and of those only /dev/null, /dev/zero and /dev/full are harmless")
 		}
+		// It has no logical block either: that of current drives is taken.
+		t.lbaBytes = 4096
 		if t.capacityBytes, err = f.capacity(t.lbaBytes); err != nil {
 			return nil, err
 		}

@@ -1,35 +1,58 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"time"
 
+	"nvop/endurance/jobfile"
 	"nvop/endurance/run"
 	"nvop/namespace"
 )
 
-// jobFlags say what a soak does.
+// jobFlags say what a soak does: a run file with one measured phase. What is not
+// given has no value here, so that a flag that would be ignored can be told.
 type jobFlags struct {
-	RW          string   `name:"rw" enum:"write,randwrite,read,randread,randrw" required:"" help:"write, randwrite, read, randread or randrw." placeholder:"KIND"`
-	ReadPercent uint8    `default:"70" help:"Reads of 100 operations of randrw." placeholder:"N"`
-	BS          string   `name:"bs" default:"4KiB" help:"Size of an operation: 4KiB, 128k, 1M (k and M alone are binary here)." placeholder:"SIZE"`
+	RW          string   `name:"rw" enum:"write,randwrite,read,randread,randrw," default:"" help:"write, randwrite, read, randread or randrw." placeholder:"KIND"`
+	Workload    string   `enum:"jesd219," default:"" help:"A published workload instead of --rw: jesd219, the enterprise endurance workload (40 % reads, its sizes, half of the operations on 5 % of the space; 4Kn variant on 4096 byte blocks)." placeholder:"NAME"`
+	ReadPercent *uint8   `help:"Reads of 100 operations of randrw (default: 70)." placeholder:"N"`
+	BS          string   `name:"bs" help:"Size of an operation: 4KiB, 128k, 1M (k and M alone are binary here; default: 4KiB)." placeholder:"SIZE"`
+	BSSplit     string   `name:"bssplit" help:"A mix of sizes: 4k/60:64k/40, and after a comma that of writes." placeholder:"SIZE/PERCENT:..."`
+	Align       string   `help:"What offsets of --bssplit are multiples of (default: its smallest size)." placeholder:"SIZE"`
+	Zones       string   `help:"Skewed addresses: 50/5:30/15:20/80 gives half of the operations to the first 5 % of the space." placeholder:"OPS/SPACE:..."`
+	Zipf        string   `help:"Skewed addresses by a Zipf law with this exponent: 1.2. Popular blocks lie scattered." placeholder:"EXPONENT"`
 	QD          uint32   `name:"qd" default:"32" help:"Operations each worker keeps outstanding." placeholder:"N"`
 	Workers     uint32   `default:"1" help:"Queues that work side by side, each on a thread of its own." placeholder:"N"`
 	Pin         bool     `help:"Tie each worker's thread to one processor."`
-	Order       string   `enum:"replacement,permutation" default:"replacement" help:"Random order: replacement draws each block anew, as drives are rated; permutation visits every block exactly once a pass." placeholder:"ORDER"`
-	Size        string   `xor:"end" help:"End after this much was transferred: 100GB, 2TiB; taken literally." placeholder:"SIZE"`
+	Order       string   `enum:"replacement,permutation," default:"" help:"Random order: replacement (default) draws each block anew, as drives are rated, and reaches 63.2 % of them in a drive write; permutation visits every block exactly once a pass." placeholder:"ORDER"`
+	Size        string   `xor:"end" help:"End after this much: written, of what only reads read, of randrw and workloads both together. Literal: 100GB, 2TiB." placeholder:"SIZE"`
+	Written     string   `xor:"end" help:"End a mix after this much was written." placeholder:"SIZE"`
 	Duration    string   `xor:"end" help:"End after this time of the drive's clock: 90s, 24h, 7d." placeholder:"TIME"`
-	DriveWrites float64  `xor:"end" help:"End after this many drive writes." placeholder:"N"`
+	DriveWrites string   `xor:"end" help:"End after this many drive writes." placeholder:"N"`
 	Passes      uint64   `xor:"end" help:"End after this many passes over the namespace." placeholder:"N"`
 	Fill        uint64   `help:"Sequential passes to write first." placeholder:"N"`
-	WarmUp      float64  `help:"Drive writes of the same workload that are not measured, after the fill." placeholder:"N"`
-	Verify      string   `enum:"none" default:"none" help:"What is verified: none in this version." placeholder:"none"`
+	WarmUp      string   `help:"Drive writes of the same workload that are not measured, after the fill." placeholder:"N"`
+	Verify      string   `enum:"none,reads,passes,end" default:"none" help:"What is compared with what was written: none; reads (all that the workload reads); passes (each pass is read back; permutation or write); end (a pass that reads everything once, at the end)." placeholder:"WHAT"`
+	Trust       string   `enum:"completed,flushed" default:"completed" help:"Which writes must have survived a crash: completed, or only those flushed (drives without power-loss protection)." placeholder:"WHAT"`
+	FlushEvery  string   `help:"Flush each worker's writes at this interval." placeholder:"TIME"`
+	GenMap      bool     `name:"generation-map" help:"A byte of memory for each block, so that lost and stale blocks are told apart where the order draws anew."`
 	Stop        []string `help:"Stop rule, may be repeated: bytes=1PB, drive-writes=3, hours=24, used=10, spare=10, temperature=75, media-errors=1, critical-warning, latency=10ms." placeholder:"RULE" sep:"none"`
-	TimeLapse   uint32   `default:"1" help:"Simulated drives only: each operation stands for K, the drive's clock runs K times as fast, and health is read every minute of it." placeholder:"K"`
+	Pause       string   `help:"Let the drive cool down: pause at the first temperature, go on at the second (default: 5 degrees below)." placeholder:"C[:C]"`
+	TimeLapse   uint32   `help:"Simulated drives only: each operation stands for K, the drive's clock runs K times as fast, and health is read every minute of it." placeholder:"K"`
 	Seed        uint64   `default:"1" help:"Decides order, mix and data: one seed, one history on a simulated drive." placeholder:"N"`
+	rateFlags
+}
+
+// rateFlags say how fast it goes at most.
+type rateFlags struct {
+	IOPS           uint64 `name:"iops" help:"At most this many operations a second, over all workers." placeholder:"N"`
+	ReadIOPS       uint64 `name:"read-iops" help:"At most this many reads a second; holds the whole mix back." placeholder:"N"`
+	WriteIOPS      uint64 `name:"write-iops" help:"At most this many writes a second; holds the whole mix back." placeholder:"N"`
+	Bandwidth      string `help:"At most this much a second: 500MB." placeholder:"SIZE"`
+	ReadBandwidth  string `help:"At most this much read a second." placeholder:"SIZE"`
+	WriteBandwidth string `help:"At most this much written a second." placeholder:"SIZE"`
+	Arrival        string `enum:"open,closed," default:"" help:"Under a rate: open (default) keeps to the schedule and catches up; closed lets it slip when the drive is behind." placeholder:"KIND"`
 }
 
 // region is what the job runs on.
@@ -41,96 +64,127 @@ type region struct {
 	totalBytes uint64
 }
 
-// job turns the flags into phases for a region.
-func (f jobFlags) job(r region) (run.Job, error) {
-	if f.TimeLapse > 1 && !r.simulated {
-		return run.Job{}, usagef("--time-lapse is for simulated drives; a real one has its own time")
+func (r region) jobfile() jobfile.Region {
+	return jobfile.Region{CapacityBytes: r.capacityBytes, LBABytes: r.lbaBytes, Simulated: r.simulated}
+}
+
+// flagReader reads flags and keeps the first error.
+type flagReader struct{ err error }
+
+func flagValue[T any](r *flagReader, flag, text string, read func(string) (T, error)) T {
+	var zero T
+	if text == "" {
+		return zero
 	}
-	block, err := blockSize(f.BS)
+	v, err := read(text)
 	if err != nil {
-		return run.Job{}, err
+		if r.err == nil {
+			r.err = usagef("%s: %v", flag, err)
+		}
+		return zero
 	}
-	measure := run.Phase{Kind: run.PhaseMeasure, Pattern: f.pattern(), ReadPercent: f.readPercent(), BlockBytes: block, Depth: f.QD}
-	if measure.End, err = f.end(); err != nil {
-		return run.Job{}, err
+	return v
+}
+
+// file turns the flags into what a run file would say.
+func (f jobFlags) file() (*jobfile.File, error) {
+	r := &flagReader{}
+	p := jobfile.Phase{
+		Kind: run.PhaseMeasure, Workload: f.Workload, RW: f.RW, ReadPercent: f.ReadPercent, Order: f.Order, Depth: f.QD,
+		Flags:      true,
+		BlockBytes: flagValue(r, "--bs", f.BS, jobfile.Block), AlignBytes: flagValue(r, "--align", f.Align, jobfile.Block),
+		Zones: flagValue(r, "--zones", f.Zones, jobfile.Zones), ZipfMilli: uint32(flagValue(r, "--zipf", f.Zipf, jobfile.Milli)),
+		Rate:   f.rate(r),
+		Amount: flagValue(r, "--size", f.Size, jobfile.Bytes), Written: flagValue(r, "--written", f.Written, jobfile.Bytes),
 	}
-	const threads = 4096
-	if !r.simulated && uint64(f.QD)*uint64(f.Workers) > threads {
-		return run.Job{}, usagef("--qd %d with --workers %d: every operation outstanding takes a thread here, and %d of them are the limit", f.QD, f.Workers, threads)
+	p.End = run.End{
+		DriveWritesMilli: flagValue(r, "--drive-writes", f.DriveWrites, jobfile.Milli), Passes: f.Passes,
+		DurationNS: int64(flagValue(r, "--duration", f.Duration, jobfile.Duration)),
 	}
-	if !(f.WarmUp >= 0 && f.DriveWrites >= 0) {
-		return run.Job{}, usagef("--warm-up and --drive-writes are not negative")
+	if f.BSSplit != "" {
+		var err error
+		if p.Sizes, p.WriteSizes, err = jobfile.Split(f.BSSplit); err != nil {
+			return nil, usagef("--bssplit: %v", err)
+		}
 	}
-	j := run.Job{
-		Seed: f.Seed, CapacityBytes: r.capacityBytes, LBABytes: r.lbaBytes, TimeLapse: max(f.TimeLapse, 1),
-		Workers: f.Workers, Pin: f.Pin,
+	switch {
+	case f.RW == "" && f.Workload == "":
+		return nil, usagef("what is read and written? give --rw or --workload, or a run file with --file")
+	case p.Amount == 0 && p.Written == 0 && p.End == run.End{} && r.err == nil:
+		return nil, usagef("when is the soak over? give one of --size, --written, --duration, --drive-writes, --passes")
+	case f.QD == 0 || f.Workers == 0 || f.Workers > 4096:
+		return nil, usagef("--qd and --workers are at least 1, workers 4096 at most")
 	}
-	if j.TimeLapse > 1 {
-		// Months pass in a minute: health read once a minute of them is plenty.
-		j.SampleIntervalNS = int64(time.Minute)
+	file := &jobfile.File{
+		Seed: f.Seed, Workers: f.Workers, Pin: f.Pin, TimeLapse: f.TimeLapse, Phases: f.phases(r, p),
+		Pause:  flagValue(r, "--pause", f.Pause, jobfile.PauseRule),
+		Verify: run.Verify{FlushIntervalNS: int64(flagValue(r, "--flush-every", f.FlushEvery, jobfile.Duration)), GenerationMap: f.GenMap},
 	}
+	if f.GenMap && f.Verify == "none" {
+		return nil, usagef("--generation-map tells lost blocks from stale ones, but nothing is verified: add --verify")
+	}
+	if f.Trust == "flushed" {
+		file.Verify.Trust = run.TrustFlushed
+	}
+	for _, text := range f.Stop {
+		name, value, given := strings.Cut(text, "=")
+		rule, err := jobfile.StopRule(name, value)
+		if err == nil && given == (name == "critical-warning") {
+			err = errors.New("write it as NAME=VALUE, critical-warning alone")
+		}
+		if err != nil {
+			return nil, usagef("--stop %q: %v", text, err)
+		}
+		file.Stops = append(file.Stops, rule)
+	}
+	return file, r.err
+}
+
+func (f rateFlags) rate(r *flagReader) run.Rate {
+	return run.Rate{
+		IOPS: f.IOPS, ReadIOPS: f.ReadIOPS, WriteIOPS: f.WriteIOPS, Arrival: run.Arrival(f.Arrival),
+		BytesPerSecond:      flagValue(r, "--bandwidth", f.Bandwidth, jobfile.Bytes),
+		ReadBytesPerSecond:  flagValue(r, "--read-bandwidth", f.ReadBandwidth, jobfile.Bytes),
+		WriteBytesPerSecond: flagValue(r, "--write-bandwidth", f.WriteBandwidth, jobfile.Bytes),
+	}
+}
+
+// phases are the measured one with what comes before and after it.
+func (f jobFlags) phases(r *flagReader, measure jobfile.Phase) []jobfile.Phase {
+	var all []jobfile.Phase
+	const stream = 128 << 10
 	if f.Fill > 0 {
-		j.Phases = append(j.Phases, run.Phase{
-			Kind: run.PhasePrecondition, Pattern: run.PatternSequential, BlockBytes: max(block, 128<<10), Depth: f.QD,
-			End: run.End{Passes: f.Fill},
+		all = append(all, jobfile.Phase{
+			Kind: run.PhasePrecondition, RW: "write", BlockBytes: max(measure.BlockBytes, stream), Depth: f.QD, End: run.End{Passes: f.Fill},
 		})
 	}
-	if f.WarmUp > 0 {
+	if milli := flagValue(r, "--warm-up", f.WarmUp, jobfile.Milli); milli > 0 {
 		warm := measure
-		warm.Kind, warm.End = run.PhaseWarmUp, run.End{DriveWritesMilli: milli(f.WarmUp)}
-		j.Phases = append(j.Phases, warm)
+		warm.Kind, warm.End, warm.Amount, warm.Written = run.PhaseWarmUp, run.End{DriveWritesMilli: milli}, 0, 0
+		all = append(all, warm)
 	}
-	j.Phases = append(j.Phases, measure)
-	for _, text := range f.Stop {
-		rule, err := stopRule(text)
-		if err != nil {
-			return run.Job{}, err
-		}
-		j.Stops = append(j.Stops, rule)
+	switch f.Verify {
+	case "reads":
+		measure.Check = run.CheckReads
+	case "passes":
+		measure.Check = run.CheckEachPass
 	}
-	if err := j.Validate(); err != nil {
-		return run.Job{}, &codedError{exitUsage, err}
+	all = append(all, measure)
+	if f.Verify == "end" {
+		all = append(all, jobfile.Phase{
+			Kind: run.PhaseVerify, RW: "read", BlockBytes: stream, Depth: f.QD, Check: run.CheckReads, End: run.End{Passes: 1},
+		})
 	}
-	return j, nil
+	return all
 }
 
-func (f jobFlags) pattern() run.Pattern {
-	switch {
-	case f.RW == "write" || f.RW == "read":
-		return run.PatternSequential
-	case f.Order == "permutation":
-		return run.PatternRandom
+// buildJob builds the job of one target; what is wrong with it is a usage error.
+func buildJob(f *jobfile.File, r region) (run.Job, error) {
+	job, err := f.Job(r.jobfile())
+	if err != nil {
+		return job, &codedError{exitUsage, err}
 	}
-	return run.PatternReplacement
-}
-
-func (f jobFlags) readPercent() uint8 {
-	switch f.RW {
-	case "read", "randread":
-		return 100
-	case "randrw":
-		return f.ReadPercent
-	}
-	return 0
-}
-
-func milli(v float64) uint64 { return uint64(math.Ceil(v * 1000)) }
-
-// end reads the one condition that ends the measured phase.
-func (f jobFlags) end() (run.End, error) {
-	switch {
-	case f.Size != "":
-		n, err := literalBytes("--size", f.Size)
-		return run.End{Bytes: n}, err
-	case f.Duration != "":
-		d, err := longDuration(f.Duration)
-		return run.End{DurationNS: int64(d)}, err
-	case f.DriveWrites > 0:
-		return run.End{DriveWritesMilli: milli(f.DriveWrites)}, nil
-	case f.Passes > 0:
-		return run.End{Passes: f.Passes}, nil
-	}
-	return run.End{}, usagef("when is the soak over? give one of --size, --duration, --drive-writes, --passes")
+	return job, nil
 }
 
 // literalBytes reads a number of bytes with its unit, never as a marketing
@@ -147,83 +201,11 @@ func literalBytes(flag, text string) (uint64, error) {
 	return n, nil
 }
 
-// blockSize reads the size of an operation. k and M alone are KiB and MiB, as
-// every I/O tool has them.
-func blockSize(text string) (uint32, error) {
-	long := text
-	if n := len(text); n > 0 {
-		switch text[n-1] {
-		case 'k', 'K':
-			long = text[:n-1] + "KiB"
-		case 'm', 'M':
-			long = text[:n-1] + "MiB"
-		}
-	}
-	v, err := literalBytes("--bs", long)
-	if err != nil {
-		return 0, err
-	}
-	if v > 64<<20 {
-		return 0, usagef("--bs %q: more than 64 MiB", text)
-	}
-	return uint32(v), nil
-}
-
 // longDuration reads a duration; unlike Go's own it knows days.
 func longDuration(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		if err == nil && n > 0 {
-			return time.Duration(n) * 24 * time.Hour, nil
-		}
-	} else if d, err := time.ParseDuration(text); err == nil && d > 0 {
-		return d, nil
+	d, err := jobfile.Duration(text)
+	if err != nil {
+		return 0, &codedError{exitUsage, fmt.Errorf("%w", err)}
 	}
-	return 0, usagef("duration %q: give a number with a unit, such as 90s, 24h or 7d", text)
-}
-
-// stopRule reads one stop rule.
-func stopRule(text string) (run.StopRule, error) {
-	name, value, has := strings.Cut(text, "=")
-	bad := func(why string) (run.StopRule, error) {
-		return run.StopRule{}, usagef("--stop %q: %s", text, why)
-	}
-	if name == "critical-warning" {
-		if has {
-			return bad("takes no value")
-		}
-		return run.StopRule{Kind: run.StopCriticalWarning, Limit: 0xFF}, nil
-	}
-	if !has {
-		return bad("write it as NAME=VALUE")
-	}
-	switch name {
-	case "bytes":
-		n, err := literalBytes("--stop bytes", value)
-		if err != nil || n > math.MaxInt64 {
-			return bad("give a number of bytes with a unit")
-		}
-		return run.StopRule{Kind: run.StopBytes, Limit: int64(n)}, nil
-	case "latency":
-		d, err := longDuration(value)
-		return run.StopRule{Kind: run.StopLatency, Limit: int64(d)}, err
-	}
-	kinds := map[string]struct {
-		kind   run.StopKind
-		factor float64
-		suffix string
-	}{
-		"drive-writes": {run.StopDriveWrites, 1000, ""}, "hours": {run.StopDuration, float64(time.Hour), "h"},
-		"used": {run.StopPercentageUsed, 1, "%"}, "spare": {run.StopSpare, 1, "%"},
-		"temperature": {run.StopTemperature, 1, "C"}, "media-errors": {run.StopMediaErrors, 1, ""},
-	}
-	k, ok := kinds[name]
-	if !ok {
-		return bad("no such rule; there are bytes, drive-writes, hours, used, spare, temperature, media-errors, critical-warning, latency")
-	}
-	v, err := strconv.ParseFloat(strings.TrimSuffix(value, k.suffix), 64)
-	if err != nil || math.IsNaN(v) || v < 0 || v*k.factor > 1e18 {
-		return bad(fmt.Sprintf("%q is not a number", value))
-	}
-	return run.StopRule{Kind: k.kind, Limit: int64(math.Ceil(v * k.factor))}, nil
+	return d, nil
 }

@@ -43,8 +43,10 @@ type soakFlags struct {
 	Overwrite bool   `help:"Allow a file that is not empty to be overwritten."`
 	engineFlags
 	consentFlags
-	// resumed is the capacity of a run that is resumed, in bytes.
-	resumed uint64
+	// resumed is the capacity of a run that is resumed, in bytes, and resumedLBA
+	// its logical block.
+	resumed    uint64
+	resumedLBA uint32
 }
 
 // openSoak opens an address for a soak and finds out what is there.

@@ -81,6 +81,7 @@ func adminCommands() []adminCommand {
 		{opcode: nvmespec.AdminNamespaceManage, needs: namespaces, changes: true, nsid: true, used: [6]uint32{0xF, 0xFF000000}, effects: effectNamespaces, run: manageNamespaces},
 		{opcode: nvmespec.AdminFirmwareCommit, needs: (*Profile).firmwareCommands, changes: true, used: [6]uint32{0x8000003F}, effects: effectFirmware, run: commitFirmware},
 		{opcode: nvmespec.AdminFirmwareDownload, needs: (*Profile).firmwareCommands, changes: true, used: [6]uint32{all, all}, run: downloadFirmware},
+		{opcode: nvmespec.AdminSanitize, needs: (*Profile).sanitizes, changes: true, used: [6]uint32{0x7FF, all}, effects: effectSanitize, run: startSanitize},
 		{opcode: nvmespec.AdminDeviceSelfTest, needs: (*Profile).selfTest, changes: true, nsid: true, used: [6]uint32{0xF}, run: startSelfTest},
 		{opcode: nvmespec.AdminNamespaceAttach, needs: namespaces, changes: true, nsid: true, used: [6]uint32{0xF}, effects: effectAttachment, run: attachNamespace},
 		{opcode: nvmespec.AdminFormatNVM, needs: (*Profile).formatSupported, changes: true, nsid: true, used: [6]uint32{0x3FFF}, effects: effectFormat, run: formatNVM},
@@ -142,6 +143,7 @@ func (d *Drive) submit(ctx context.Context, c int, cmd *nvmeioctl.Command) (nvme
 	}
 	if status.Code() != 0 && !pendingReset(status) {
 		d.recordError(r, status)
+		d.logTrouble(status)
 		if r.badLBA.OK {
 			d.st.Errors.Entries[0].LBA = r.badLBA.Value
 		}
@@ -179,6 +181,14 @@ func (r *request) runAdmin() (uint32, nvmespec.Status, bool) {
 	}
 	if s := r.checkReserved(a.nsid, a.used); s != 0 {
 		return 0, s, a.changes
+	}
+	if s := r.duringSanitize(); s != 0 {
+		return 0, s, false
+	}
+	if a.changes {
+		// What the command leaves in the persistent event log is saved with it.
+		r.d.onCommit = r.eventsOf(r.d.st, r.d.clock.Now())
+		defer func() { r.d.onCommit = nil }()
 	}
 	result, s := a.run(r)
 	return result, s, a.changes
@@ -224,6 +234,9 @@ func (d *Drive) commit(change func(*state) (uint32, nvmespec.Status)) (uint32, n
 	if s.Code() != 0 && !pendingReset(s) {
 		d.st = before
 		return 0, s
+	}
+	if d.onCommit != nil {
+		d.onCommit(d.st, result, s)
 	}
 	if err := d.save(); err != nil {
 		d.st = before

@@ -85,6 +85,12 @@ type Drive struct {
 	// warned are the critical warnings that hosts have been told of.
 	warned nvmespec.CriticalWarning
 	wake   chan struct{} // closed and replaced when something happened
+	// contexts are the persistent event logs that controllers are reading, by
+	// the index of the controller: each stands still until it is released.
+	contexts map[int][]byte
+	// onCommit adds to a state what its command leaves in the event log.
+	onCommit func(st *state, result uint32, s nvmespec.Status)
+	hot      bool // the temperature is above the warning threshold
 
 	// Tests look in while a command takes its time, and make saves fail.
 	onStep    func()
@@ -110,6 +116,8 @@ func New(p Profile, o Options) (*Drive, error) {
 			return nil, err
 		}
 	}
+	st.logPowerOn(0, false)
+	st.logSnapshot(d)
 	return d, nil
 }
 
@@ -117,7 +125,7 @@ func New(p Profile, o Options) (*Drive, error) {
 func newDrive(name string, st *state) (*Drive, error) {
 	d := &Drive{
 		name: name, st: st, clock: nvmeioctl.NewVirtualClock(st.Options.Start),
-		formatting: map[uint32]progress{}, wake: make(chan struct{}),
+		formatting: map[uint32]progress{}, wake: make(chan struct{}), contexts: map[int][]byte{},
 	}
 	d.clock.AdvanceTo(nvmeioctl.Instant(st.NowNS))
 	m, err := newFlashMedia(&st.Profile, st.Options, d.clock)
@@ -321,7 +329,11 @@ func (d *Drive) ResetController(ctx context.Context) error {
 
 // ResetSubsystem implements nvmeioctl.Resetter.
 func (d *Drive) ResetSubsystem(ctx context.Context) error {
-	return d.reset(ctx, func(st *state) { st.resetAll(d.clock.Now(), ResetBySubsystem) })
+	return d.reset(ctx, func(st *state) {
+		running := st.Firmware.Running
+		st.resetAll(d.clock.Now(), ResetBySubsystem)
+		st.logPowerOn(d.clock.Now(), st.Firmware.Running != running)
+	})
 }
 
 // PowerCycle takes the power away and gives it back. clean says that the host
@@ -353,6 +365,7 @@ func (d *Drive) reset(ctx context.Context, change func(*state)) error {
 	before := d.st
 	d.st = before.clone()
 	change(d.st)
+	clear(d.contexts)
 	if err := d.save(); err != nil {
 		d.st = before
 		return err
@@ -383,7 +396,7 @@ func (st *state) resetAll(now nvmeioctl.Instant, kind FirmwareReset) {
 func (st *state) resetController(index int, now nvmeioctl.Instant, kind FirmwareReset) {
 	c := &st.Controllers[index]
 	*c = controllerState{Saved: c.Saved, ResetNS: int64(now), Host: c.Host}
-	st.SelfTest.finish(2, int64(now))
+	st.SelfTest.reset(int64(now))
 	if kind >= st.Options.FirmwareReset {
 		st.Firmware.activateNext()
 	}
@@ -394,9 +407,8 @@ func (st *state) resetController(index int, now nvmeioctl.Instant, kind Firmware
 // used is updated once an hour. None of it is worth saving by itself.
 func (d *Drive) settle() {
 	now := int64(d.clock.Now())
-	if t := &d.st.SelfTest; t.Code != 0 && now-t.StartNS >= t.durationNS() {
-		t.finish(0, t.StartNS+t.durationNS())
-	}
+	ended := d.settleSelfTest(now)
+	ended = d.settleSanitize(now) || ended
 	if d.trouble {
 		d.due()
 		d.thermal()
@@ -411,6 +423,15 @@ func (d *Drive) settle() {
 	}
 	if d.trouble {
 		d.warnAnew()
+	}
+	d.settleEvents(now)
+	if ended {
+		// What ran in the background has ended: a drive does not forget that.
+		// Nothing else here is saved, so that a soak's checkpoints stay in step.
+		if err := d.save(); err != nil {
+			d.lastSaveError = err
+		}
+		d.notify()
 	}
 }
 

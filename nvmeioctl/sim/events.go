@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"nvop/nvmeioctl"
-	"nvop/nvmeioctl/nvmespec"
 )
 
 // maxChangedNamespaces is how many NSIDs the changed namespace list holds.
@@ -120,76 +119,4 @@ func (d *Drive) nextEvent(ctx context.Context, index int) (nvmeioctl.Event, erro
 			return nvmeioctl.Event{}, ctx.Err()
 		}
 	}
-}
-
-// maxSelfTestResults is how many results the self-test log holds.
-const maxSelfTestResults = 20
-
-// selfTest is the device self-test, by the drive's clock.
-type selfTest struct {
-	// Code is 1 for a short and 2 for an extended test in progress, 0 for none.
-	Code    uint8            `json:"code"`
-	NSID    uint32           `json:"nsid"`
-	StartNS int64            `json:"start_ns"`
-	Results []selfTestResult `json:"results"` // newest first
-}
-
-type selfTestResult struct {
-	Code   uint8  `json:"code"`
-	Result uint8  `json:"result"` // 0 passed, 1 aborted by the host, 2 by a reset, 3 by a format
-	Hours  uint64 `json:"hours"`
-	NSID   uint32 `json:"nsid"`
-}
-
-// durationNS is how long a self-test takes: 2 minutes short, 12 extended (as
-// the SN861 in the fixtures reports, EDSTT).
-func (t *selfTest) durationNS() int64 {
-	if t.Code == 2 {
-		return selfTestMinutes * 60e9
-	}
-	return 120e9
-}
-
-const selfTestMinutes = 12
-
-// finish ends the self-test with a result.
-func (t *selfTest) finish(result uint8, nowNS int64) {
-	if t.Code == 0 {
-		return
-	}
-	r := selfTestResult{Code: t.Code, Result: result, Hours: hours(nowNS), NSID: t.NSID}
-	t.Results = slices.Insert(t.Results, 0, r)
-	t.Results = t.Results[:min(len(t.Results), maxSelfTestResults)]
-	t.Code = 0
-}
-
-// hours is the power-on hours at an instant of the drive's clock.
-func hours(ns int64) uint64 { return uint64(ns / 3600e9) }
-
-// startSelfTest carries out Device Self-test.
-func startSelfTest(r *request) (uint32, nvmespec.Status) {
-	code, nsid := uint8(r.cmd.CDW10&0xF), r.cmd.NSID
-	if nsid != 0 && nsid != nsidAll && nsid > r.profile().MaxNamespaces {
-		return r.fail(nvmespec.StatusInvalidNamespace, paramNSID)
-	}
-	if nsid != 0 && nsid != nsidAll && !r.active(nsid) {
-		return r.fail(nvmespec.StatusInvalidField, paramNSID)
-	}
-	now := int64(r.d.clock.Now())
-	switch code {
-	case 1, 2:
-		if r.state().SelfTest.Code != 0 {
-			return r.fail(nvmespec.StatusSelfTestInProgress, paramCDW10)
-		}
-		return r.d.commit(func(st *state) (uint32, nvmespec.Status) {
-			st.SelfTest.Code, st.SelfTest.NSID, st.SelfTest.StartNS = code, nsid, now
-			return 0, nvmespec.StatusSuccess
-		})
-	case 0xF:
-		return r.d.commit(func(st *state) (uint32, nvmespec.Status) {
-			st.SelfTest.finish(1, now)
-			return 0, nvmespec.StatusSuccess
-		})
-	}
-	return r.fail(nvmespec.StatusInvalidField, paramCDW10)
 }

@@ -440,7 +440,10 @@ func (d *Drive) powerCycledState(st *state, clean bool) {
 		st.UnsafeShutdowns++
 	}
 	d.powerCycled(clean)
+	running := st.Firmware.Running
 	st.resetAll(d.clock.Now(), ResetByPowerCycle)
+	st.logPowerOn(d.clock.Now(), st.Firmware.Running != running)
+	clear(d.contexts)
 }
 
 // counters is what the media count, and what the faults make of it.

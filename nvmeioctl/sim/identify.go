@@ -259,6 +259,7 @@ func (d *Drive) controller(index int) nvmespec.Controller {
 	if p.selfTest() {
 		c.SelfTestMinutes, c.SelfTestOptions = selfTestMinutes, 1
 	}
+	c.Sanitize = nvmespec.SanitizeCapabilities(p.Sanitize)
 	if p.MaxActivation != 0 {
 		c.ActivationMillisecondsMax = nvmespec.Some(uint32(p.MaxActivation.Milliseconds()))
 	}
@@ -283,7 +284,7 @@ func (d *Drive) controller(index int) nvmespec.Controller {
 		c.EnduranceGroupIDMax = 1
 	}
 	if p.LogAttributes&lpaPersistent != 0 {
-		c.PersistentEventLogBytes = 64 << 10
+		c.PersistentEventLogBytes = persistentBytes
 	}
 	c.PowerStates = powerStates(p)
 	return c

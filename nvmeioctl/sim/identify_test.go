@@ -288,7 +288,7 @@ func TestAdminStatuses(t *testing.T) {
 	}{
 		{nvmeioctl.Command{Opcode: 0x03}, 0x4001},
 		{nvmeioctl.Command{Opcode: 0x18}, 0x4001}, // keep alive: not on PCIe
-		{nvmeioctl.Command{Opcode: 0x84}, 0x4001}, // sanitize: OACS and SANICAP say no
+		{nvmeioctl.Command{Opcode: 0x84}, 0x4002}, // sanitize without an action
 		{nvmeioctl.Command{Opcode: 0xC0}, 0x4001},
 		{nvmeioctl.Command{Opcode: 0x00, CDW10: 1}, 0x4101},
 		{nvmeioctl.Command{Opcode: 0x01, CDW10: 1}, 0x4101},

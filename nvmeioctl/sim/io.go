@@ -62,6 +62,8 @@ func (d *Drive) ioStatus(controller int, nsid uint32) nvmespec.Status {
 		return nvmespec.StatusInvalidNamespace | nvmespec.StatusDNR
 	case ns == nil || ns.Attached>>controller&1 == 0:
 		return nvmespec.StatusInvalidField | nvmespec.StatusDNR
+	case d.sanitizeStatus() != 0:
+		return d.sanitizeStatus()
 	case d.anyFormatting([]uint32{nsid}):
 		return nvmespec.StatusFormatInProgress
 	}

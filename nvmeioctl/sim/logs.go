@@ -15,13 +15,6 @@ const (
 	logChanged = uint8(nvmespec.LogIDChangedNamespaces)
 )
 
-// Log pages the codec does not know, since nothing in them is read here.
-const (
-	logTelemetryHost       nvmespec.LogID = 0x07
-	logTelemetryController nvmespec.LogID = 0x08
-	logPersistentEvents    nvmespec.LogID = 0x0D
-)
-
 // errorLog is the error information log.
 type errorLog struct {
 	Count   uint64       `json:"count"`
@@ -74,10 +67,12 @@ func logPages() []logPage {
 		{id: nvmespec.LogIDChangedNamespaces, needs: func(p *Profile) bool { return p.EventSupport&oaesNamespace != 0 }, make: changedLog},
 		{id: nvmespec.LogIDEffects, needs: attribute(lpaEffects), make: effectsLog},
 		{id: nvmespec.LogIDSelfTest, needs: (*Profile).selfTest, make: selfTestLog},
-		{id: logTelemetryHost, needs: attribute(lpaTelemetry), make: telemetryLog},
-		{id: logTelemetryController, needs: attribute(lpaTelemetry), make: telemetryLog},
+		{id: nvmespec.LogIDTelemetryHost, needs: attribute(lpaTelemetry), make: telemetryLog},
+		{id: nvmespec.LogIDTelemetryController, needs: attribute(lpaTelemetry), make: telemetryLog},
 		{id: nvmespec.LogIDEnduranceGroup, needs: func(p *Profile) bool { return p.EnduranceGroup }, specific: true, make: enduranceLog},
-		{id: logPersistentEvents, needs: attribute(lpaPersistent), make: persistentLog},
+		{id: nvmespec.LogIDPersistentEvents, needs: attribute(lpaPersistent), make: persistentLog},
+		{id: nvmespec.LogIDFeatureEffects, needs: func(p *Profile) bool { return p.Version >= 0x00020000 }, make: featureEffectsLog},
+		{id: nvmespec.LogIDSanitize, needs: (*Profile).sanitizes, make: sanitizeLog},
 		{id: nvmespec.LogIDOCPHealth, needs: func(p *Profile) bool { return p.OCPLog }, make: ocpLog},
 		{id: nvmespec.LogIDVendorHealth, needs: func(p *Profile) bool { return p.VendorLog != "" }, make: vendorLog},
 	}
@@ -131,7 +126,7 @@ func (r *request) checkLogFields(f nvmespec.GetLogFields) nvmespec.Status {
 		bad = paramCDW10 + 8
 	case r.cmd.CDW11&0xFFFF != 0 && !extended:
 		bad = paramCDW10 + 4
-	case f.Specific != 0 && f.Log != logTelemetryHost && f.Log != logPersistentEvents:
+	case f.Specific != 0 && f.Log != nvmespec.LogIDTelemetryHost && f.Log != nvmespec.LogIDPersistentEvents:
 		bad = paramCDW10 + 1
 	default:
 		return nvmespec.StatusSuccess
@@ -158,8 +153,11 @@ func (r *request) checkLogNSID(id nvmespec.LogID) nvmespec.Status {
 func (r *request) logRead(id nvmespec.LogID) {
 	c := &r.state().Controllers[r.c]
 	c.cleared(uint8(id))
-	if id == nvmespec.LogIDChangedNamespaces {
+	switch id {
+	case nvmespec.LogIDChangedNamespaces:
 		c.ChangedNamespaces = nil
+	case nvmespec.LogIDTelemetryController:
+		r.state().Telemetry.Controller.read()
 	}
 }
 
@@ -224,9 +222,14 @@ func (d *Drive) warnings(m mediaCounters) nvmespec.CriticalWarning {
 }
 
 func smartLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
-	m, st := r.d.counters(), r.state()
+	return r.d.smart().Append(nil), nvmespec.StatusSuccess
+}
+
+// smart is the SMART log as it is now.
+func (d *Drive) smart() nvmespec.SMART {
+	m, st := d.counters(), d.st
 	return st.Faults.Thermal.smart(nvmespec.SMART{
-		CriticalWarning: r.d.warnings(m), Temperature: celsius(m.Kelvin),
+		CriticalWarning: d.warnings(m), Temperature: celsius(m.Kelvin),
 		SparePercent: percent(m.SpareRatio), SpareThresholdPercent: st.Profile.Flash.SpareThresholdPercent,
 		UsedPercent:      st.PercentUsed,
 		DataUnitsRead:    ceilDiv(m.HostReadBytes, nvmespec.DataUnitBytes),
@@ -234,11 +237,11 @@ func smartLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 		HostReads:        m.HostReadCommands, HostWrites: m.HostWriteCommands,
 		BusyMinutes:     nvmespec.U128(m.BusyNS / 60e9),
 		PowerCycles:     nvmespec.U128(st.PowerCycles),
-		PowerOnHours:    nvmespec.U128(hours(int64(r.d.clock.Now()))),
+		PowerOnHours:    nvmespec.U128(hours(int64(d.clock.Now()))),
 		UnsafeShutdowns: nvmespec.U128(st.UnsafeShutdowns),
 		MediaErrors:     nvmespec.U128(m.MediaErrors),
 		ErrorLogEntries: nvmespec.U128(st.Errors.Count),
-	}).Append(nil), nvmespec.StatusSuccess
+	})
 }
 
 func firmwareLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
@@ -258,6 +261,7 @@ const (
 	effectAttachment = nvmespec.EffectNamespaceInventory
 	effectFirmware   = nvmespec.EffectController
 	effectFormat     = nvmespec.EffectContent | nvmespec.EffectNamespaceCapabilities
+	effectSanitize   = nvmespec.EffectContent
 )
 
 func effectsLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
@@ -323,72 +327,6 @@ func ocpLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
 		log.UsedBlocks = st.Namespaces[0].SizeBlocks
 	}
 	return log.Append(nil), nvmespec.StatusSuccess
-}
-
-// selfTestLog is the device self-test log: 4 bytes and 20 results of 28
-// (NVMe Base 2.x, "Device Self-test").
-func selfTestLog(r *request, _ nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
-	const entry = 28
-	t := &r.state().SelfTest
-	page := make([]byte, 4+maxSelfTestResults*entry)
-	if t.Code != 0 {
-		page[0] = t.Code
-		page[1] = uint8(min((int64(r.d.clock.Now())-t.StartNS)*100/t.durationNS(), 99))
-	}
-	for i := range maxSelfTestResults {
-		e := page[4+i*entry:][:entry]
-		if i >= len(t.Results) {
-			e[0] = 0xF // unused
-			continue
-		}
-		res := t.Results[i]
-		e[0], e[2] = res.Result|res.Code<<4, 1
-		binary.LittleEndian.PutUint64(e[4:], res.Hours)
-		binary.LittleEndian.PutUint32(e[12:], res.NSID)
-	}
-	return page, nvmespec.StatusSuccess
-}
-
-// telemetryLog is a telemetry header without data: the drive has nothing to
-// tell its vendor.
-func telemetryLog(r *request, f nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
-	page := make([]byte, 512)
-	page[0] = uint8(f.Log)
-	oui := r.profile().OUI
-	page[5], page[6], page[7] = byte(oui), byte(oui>>8), byte(oui>>16)
-	return page, nvmespec.StatusSuccess
-}
-
-// persistentLog is a persistent event log header without events. LSP 0 reads,
-// 1 makes a context and reads, 2 releases it.
-func persistentLog(r *request, f nvmespec.GetLogFields) ([]byte, nvmespec.Status) {
-	if f.Specific > 2 {
-		_, s := r.fail(nvmespec.StatusInvalidField, paramCDW10+1)
-		return nil, s
-	}
-	const size = 512
-	st, c := r.state(), r.d.controller(r.c)
-	page := make([]byte, size)
-	le := binary.LittleEndian
-	page[0] = uint8(logPersistentEvents)
-	le.PutUint64(page[8:], size)
-	page[16] = 1 // revision
-	le.PutUint16(page[18:], size-20)
-	le.PutUint64(page[20:], uint64(r.d.clock.Wall().UnixMilli()))
-	le.PutUint64(page[28:], hours(int64(r.d.clock.Now())))
-	le.PutUint64(page[44:], st.PowerCycles)
-	le.PutUint16(page[52:], c.VendorID)
-	le.PutUint16(page[54:], c.SubsystemVendorID)
-	copy(page[56:76], padded(c.SerialNumber, 20))
-	copy(page[76:116], padded(c.ModelNumber, 40))
-	copy(page[116:372], c.SubsystemNQN)
-	return page, nvmespec.StatusSuccess
-}
-
-func padded(s string, n int) []byte {
-	b := slices.Repeat([]byte{' '}, n)
-	copy(b, s)
-	return b
 }
 
 // vendorLog is the vendor's health log (CAh) in the layout of the profile.

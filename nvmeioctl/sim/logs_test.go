@@ -15,10 +15,10 @@ import (
 func TestLogsByModel(t *testing.T) {
 	every := []nvmespec.LogID{0x01, 0x02, 0x03, 0x04, 0x05, 0x06}
 	more := map[string][]nvmespec.LogID{
-		"pblaze7-7940-7.68tb":   {0x00, 0x07, 0x08, 0x09, 0x0D, 0xCA},
-		"pe321-6.4tb":           {0x07, 0x08, 0x0D, 0xCA},
-		"pe501-61.44tb":         {0x00, 0x07, 0x08, 0x09, 0x0D, 0xC0, 0xCA},
-		"memblaze-p6531-3.84tb": {0x07, 0x08, 0x0D, 0xCA},
+		"pblaze7-7940-7.68tb":   {0x00, 0x07, 0x08, 0x09, 0x0D, 0x12, 0x81, 0xCA},
+		"pe321-6.4tb":           {0x07, 0x08, 0x0D, 0x81, 0xCA},
+		"pe501-61.44tb":         {0x00, 0x07, 0x08, 0x09, 0x0D, 0x12, 0x81, 0xC0, 0xCA},
+		"memblaze-p6531-3.84tb": {0x07, 0x08, 0x0D, 0x81, 0xCA},
 		"client-1tb":            {},
 	}
 	for name, logs := range more {
@@ -29,8 +29,11 @@ func TestLogsByModel(t *testing.T) {
 		}
 		for id := range 256 {
 			f := nvmespec.GetLogFields{Log: nvmespec.LogID(id), LengthBytes: 512, RetainEvent: true}
-			if id == 0x09 {
+			switch id {
+			case 0x09:
 				f.LogSpecificID = 1
+			case 0x0D:
+				f.Specific = 1 // it is read within a context
 			}
 			want := nvmespec.Status(0x4109)
 			if has[f.Log] {
@@ -295,19 +298,5 @@ func TestSelfTest(t *testing.T) {
 	h.want(start(0xF, 0), 0)
 	if b := log(); b[0] != 0 || b[4] != 2<<4|1 || b[32] != 1<<4 {
 		t.Fatalf("aborted: %x", b[:40])
-	}
-}
-
-func TestPersistentAndTelemetry(t *testing.T) {
-	h := host{t, newTestDrive(t, "memblaze-p6531-3.84tb", nil)}
-	b := h.log(logPersistentEvents, 512)
-	if b[0] != 0x0D || binary.LittleEndian.Uint32(b[4:]) != 0 || binary.LittleEndian.Uint64(b[8:]) != 512 || !bytes.Contains(b, []byte("MEMBLAZE P6531DT0384Y00")) {
-		t.Errorf("LOG-09: persistent event log %x", b[:64])
-	}
-	for _, id := range []nvmespec.LogID{0x07, 0x08} {
-		b := h.log(id, 512)
-		if b[0] != uint8(id) || binary.LittleEndian.Uint16(b[8:]) != 0 || !bytes.Equal(b[5:8], []byte{0x53, 0x15, 0x8c}) {
-			t.Errorf("telemetry log %#x: %x", id, b[:24])
-		}
 	}
 }

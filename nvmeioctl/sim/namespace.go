@@ -364,7 +364,7 @@ func (st *state) reformat(r *request, nsid uint32, f formatCommand) {
 	block := uint64(st.Profile.Formats[f.index].DataBytes)
 	ns.SizeBlocks = max(1, ns.sizeBytes(&st.Profile)/block)
 	ns.FormatIndex, ns.ExtendedMetadata, ns.Protection = f.index, f.extended, f.protection
-	st.SelfTest.finish(3, int64(r.d.clock.Now()))
+	st.SelfTest.finish(uint8(nvmespec.SelfTestAbortedFormat), int64(r.d.clock.Now()))
 	r.d.media.namespaceFormatted(nsid, ns.sizeBytes(&st.Profile), f.erase == 1)
 	// The controller that was told to format knows; the others are told.
 	st.namespaceChanged(ns.Attached&^(1<<r.c), nsid)

@@ -59,6 +59,9 @@ type Profile struct {
 	FormatAttributes uint8  `json:"format_attributes"`
 	LogAttributes    uint8  `json:"log_attributes"`
 	EventSupport     uint32 `json:"event_support"`
+	// Sanitize is SANICAP; 0 is a drive that cannot be sanitized, as those are
+	// that an older version of this program made.
+	Sanitize uint32 `json:"sanitize,omitempty"`
 	// MaxTransferBytes bounds Data of one command (MDTS), a power of two times
 	// 4096; 0 means no limit.
 	MaxTransferBytes uint32 `json:"max_transfer_bytes"`

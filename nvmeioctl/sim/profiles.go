@@ -69,6 +69,7 @@ func pblaze7() Profile {
 		FormatAttributes: fnaCrypto,
 		LogAttributes:    0x3e,                         // the P6531's and the list of supported pages
 		EventSupport:     oaesNamespace | oaesFirmware, // the second chosen
+		Sanitize:         0x7,                          // crypto erase, block erase, overwrite; chosen
 		MaxTransferBytes: 128 * 4096,                   // published for the P6531
 		ErrorLogEntries:  63,
 		WarningKelvin:    273 + 73, CriticalKelvin: 273 + 80,

@@ -39,6 +39,9 @@ type state struct {
 	Firmware    firmware          `json:"firmware"`
 	Errors      errorLog          `json:"errors"`
 	SelfTest    selfTest          `json:"self_test"`
+	Sanitize    sanitize          `json:"sanitize"`
+	Telemetry   telemetry         `json:"telemetry"`
+	Persistent  persistent        `json:"persistent_events"`
 
 	// Faults are what the drive was told to suffer.
 	Faults faultState `json:"faults,omitzero"`
@@ -209,6 +212,7 @@ func (st *state) clone() *state {
 	c.Faults = st.Faults.clone()
 	c.Errors.Entries = slices.Clone(st.Errors.Entries)
 	c.SelfTest.Results = slices.Clone(st.SelfTest.Results)
+	c.Persistent.Events = slices.Clone(st.Persistent.Events)
 	return &c
 }
 
@@ -259,7 +263,7 @@ func (st *state) validate() error {
 	if len(st.Errors.Entries) > st.Profile.ErrorLogEntries || len(st.SelfTest.Results) > maxSelfTestResults {
 		return errors.New("too many log entries")
 	}
-	return nil
+	return errors.Join(st.Sanitize.validate(), st.Telemetry.Host.validate(), st.Telemetry.Controller.validate(), st.Persistent.validate())
 }
 
 func (st *state) validateNamespace(ns *namespace) error {

@@ -227,6 +227,22 @@ func (d *Drive) PowerOn() error {
 	return nil
 }
 
+// Shutdown is an orderly end of a drive's day: what is in a volatile cache goes
+// to the medium, and the drive is saved. Faults do not keep it from that.
+func (d *Drive) Shutdown() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.lost(); err != nil {
+		return err
+	}
+	if k := d.kept(); k != nil && k.cache != nil {
+		if err := k.cache.destage(nsidAll); err != nil {
+			return fmt.Errorf("%s: contents: %w", d.name, err)
+		}
+	}
+	return d.save()
+}
+
 // Tick takes in what the clock has brought and wakes those who wait for an
 // event. Who moves the clock of a drive that hosts have calls it.
 func (d *Drive) Tick() {

@@ -122,6 +122,7 @@ func Run(ctx context.Context, cfg Config) (run.Verdict, error) {
 	m.dismiss()
 	if !m.lostThread {
 		m.running.Wait()
+		err = errors.Join(err, m.track.generations.release())
 	}
 	return v, err
 }

@@ -80,6 +80,11 @@ func (s *session) prepareData() (err error) {
 	if (of != nil) != (s.job.Verify.Of != nil) {
 		return errors.New("endurance: a run that verifies another needs that one, and no other does")
 	}
+	if granule := s.job.GenerationGranuleBytes(); granule != 0 {
+		if s.track.generations, err = newGenerationMap(s.job.RegionBytes(), granule, s.cfg.Resume == nil); err != nil {
+			return err
+		}
+	}
 	if of == nil {
 		s.track.source, err = newSource(s.job, s.cfg.StartWallUnixNS)
 		return err
@@ -204,6 +209,7 @@ func (s *session) finish(clockNS int64) (run.Verdict, error) {
 // abandon ends a session that has not begun.
 func (s *session) abandon(err error) (run.Verdict, error) {
 	s.ledger.scribe.stop()
+	err = errors.Join(err, s.track.generations.release())
 	return run.Verdict{State: run.StateInterrupted, Reason: err.Error(), ExitCode: run.ExitInterrupted}, err
 }
 

@@ -102,6 +102,7 @@ func (m *simulation) close() {
 	for _, w := range m.workers {
 		_ = w.release()
 	}
+	_ = m.track.generations.release()
 }
 
 // start is when a second of the run begins, in u.

@@ -188,12 +188,14 @@ type lookup struct {
 	uniform   uint64
 	isUniform bool
 	step      uint64 // bytes of equal history
+	// generations is nil without a map.
+	generations *generationMap
 }
 
 // newLookup prepares the look-ups of a stage. The stage's own writes are below
 // everything else's only when it writes at all.
-func newLookup(h *history, s *stage, workers int, crashHigh uint64) (*lookup, error) {
-	l := &lookup{h: h, step: h.stepBytes}
+func newLookup(h *history, s *stage, workers int, crashHigh uint64, m *generationMap) (*lookup, error) {
+	l := &lookup{h: h, step: h.stepBytes, generations: m}
 	add := func(c workload.Config) error {
 		g, err := workload.New(c)
 		l.gens = append(l.gens, g)
@@ -248,6 +250,9 @@ type write struct {
 	// open says that the order draws anew: the block may have been written then,
 	// any number of times, with a generation from this one on.
 	open bool
+	// print is the fingerprint of the last write of an open phase, by the map; 0
+	// when it is not known.
+	print byte
 }
 
 // trail goes through the writes of a block, the latest first.
@@ -273,7 +278,20 @@ func (t *trail) next() (write, bool) {
 				continue
 			}
 			t.begun = true
-			return write{generation: s.stage.generation(0, 0), certainty: doubtful, open: true}, true
+			w := write{generation: s.stage.generation(0, 0), certainty: doubtful, open: true}
+			if m := t.l.generations; m != nil {
+				switch w.print = m.at(t.lba * t.l.h.lbaBytes); w.print {
+				case printNone:
+					if m.whole {
+						continue // not written in such a phase
+					}
+				case printDoubt:
+					w.print = printNone
+				default:
+					w.certainty = certain
+				}
+			}
+			return w, true
 		}
 		if w, ok := t.ordered(s); ok {
 			return w, true

@@ -106,7 +106,7 @@ func (x *inspector) compare(v *run.Verified, b []byte, lba uint64) (right int, b
 			return n, false // never written: there is nothing to compare with
 		}
 	}
-	if w.certainty == certain {
+	if w.certainty == certain && !w.open {
 		right = x.source.Check(b, lba, w.generation)
 		v.Blocks += uint64(right)
 		v.Right += uint64(right)
@@ -127,6 +127,9 @@ func (x *inspector) acceptable(v *run.Verified, block []byte, lba uint64) bool {
 	open := false
 	for i := range b.writes[:b.n] {
 		w := &b.writes[i]
+		if w.open && w.print != printNone {
+			return x.printed(v, block, lba, w)
+		}
 		if open = open || w.open; w.open {
 			continue
 		}
@@ -146,6 +149,17 @@ func (x *inspector) acceptable(v *run.Verified, block []byte, lba uint64) bool {
 		return false
 	}
 	x.undecided(v, true)
+	return true
+}
+
+// printed judges a block of whose last write the fingerprint is known.
+func (x *inspector) printed(v *run.Verified, block []byte, lba uint64, w *write) bool {
+	h, ok := x.source.Intact(block)
+	if !ok || h.Run != x.run || !h.Duplicate && (h.LBA != lba || fingerprint(h.Generation) != w.print) {
+		return false
+	}
+	v.Blocks++
+	v.Right++
 	return true
 }
 
@@ -172,12 +186,14 @@ func (x *inspector) diagnose(block []byte, lba uint64) run.Mismatch {
 	b := x.lookup.believe(lba, 2)
 	e := pattern.Expected{First: b.bottom}
 	doubt, open := false, false
-	certains := 0
+	certains, print := 0, byte(printNone)
 	for i := range b.writes[:b.n] {
 		w := &b.writes[i]
 		switch {
 		case w.open:
-			open = true
+			if open = true; i == 0 {
+				print = w.print
+			}
 		case !open && !e.Known:
 			e.Generation, e.Known = w.generation, true
 			doubt = w.certainty != certain
@@ -189,13 +205,15 @@ func (x *inspector) diagnose(block []byte, lba uint64) run.Mismatch {
 		}
 	}
 	// What was written before the expected write is what First is about.
-	e.First = b.bottom && (b.n <= 1 || !e.Known && certains == 0)
+	e.First = b.bottom && print == printNone && (b.n <= 1 || !e.Known && certains == 0)
 	d := x.source.Diagnose(block, lba, e)
 	m := run.Mismatch{
 		LBA: lba, ExpectedGeneration: e.Generation, FoundHeader: d.HasHeader, FoundGeneration: d.Header.Generation,
 		FoundLBA: d.Header.LBA, FoundRun: d.Header.Run, OffsetBytes: d.OffsetBytes, Bytes: d.Bytes,
 	}
-	m.Kind = x.kind(&d, &b, doubt)
+	if m.Kind = x.kind(&d, &b, doubt); print != printNone && m.Kind == "" && d.Finding == pattern.Intact && fingerprint(d.Header.Generation) != print {
+		m.Kind = run.MismatchLost
+	}
 	m.Text = describe(&d, &e, &m)
 	m.Expected, m.Found = difference(&d, block)
 	return m

@@ -19,7 +19,7 @@ func (w *worker) newInspector(s *stage, lbaBytes uint32) (*inspector, error) {
 	if w.data == nil {
 		return nil, errNoContents
 	}
-	l, err := newLookup(w.track.history, s, len(w.track.lanes), w.track.crashHigh)
+	l, err := newLookup(w.track.history, s, len(w.track.lanes), w.track.crashHigh, w.track.generations)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +87,15 @@ func (w *worker) lookAgain() {
 		})
 	}
 	w.looks = w.looks[:0]
+}
+
+// noteGeneration remembers the last write of the blocks of an operation.
+func (w *worker) noteGeneration(s *slot, ok bool) {
+	print := byte(printDoubt)
+	if ok {
+		print = fingerprint(s.generation)
+	}
+	w.track.generations.set(s.op.OffsetBytes, s.op.LengthBytes, print)
 }
 
 // flusher makes what a worker wrote trusted, now and then.

@@ -130,7 +130,9 @@ type track struct {
 	history *history
 	// crashHigh is how far a session that crashed in this phase may have gone.
 	crashHigh uint64
-	doubts    doubtList
+	// generations is nil unless the job keeps a generation map.
+	generations *generationMap
+	doubts      doubtList
 }
 
 // slowest is the smallest value of one field of all lanes.
@@ -640,6 +642,9 @@ func (w *worker) account(results []nvmeioctl.IOResult) {
 		s.free = r.Done
 		if d == dirWrite {
 			w.flush.dirty = true
+			if w.track.generations != nil && w.stage.blocks == 0 {
+				w.noteGeneration(s, r.Status == 0 && r.Err == nil)
+			}
 		} else if w.inspect != nil && w.looksAgain(t, s, r) {
 			w.looks = append(w.looks, r.Tag)
 			continue

@@ -265,3 +265,40 @@ type Data struct {
 	// blocks are equal, and nothing can be verified.
 	HeaderOnly bool `json:"header_only,omitempty"`
 }
+
+// GenerationGranuleBytes is how many bytes of the drive share a byte of the
+// generation map: what every operation of the phases that draw anew is made of.
+// 0 means that there are none, and so no map.
+func (j *Job) GenerationGranuleBytes() uint64 {
+	granule := uint64(0)
+	with := func(size uint64) {
+		for a := granule; a != 0; {
+			size, a = a, size%a
+		}
+		granule = size
+	}
+	for i := range j.Phases {
+		p := &j.Phases[i]
+		if !j.Verify.GenerationMap || p.Pattern != PatternReplacement || p.ReadPercent == 100 {
+			continue
+		}
+		if !p.Mixed() {
+			with(uint64(p.BlockBytes))
+			continue
+		}
+		with(uint64(p.Align()))
+		for _, s := range p.SizesOf(true) {
+			with(uint64(s.Bytes))
+		}
+	}
+	return granule
+}
+
+// GenerationMapBytes is how much memory the generation map takes; 0 without one.
+func (j *Job) GenerationMapBytes() uint64 {
+	granule := j.GenerationGranuleBytes()
+	if granule == 0 {
+		return 0
+	}
+	return (j.RegionBytes()-1)/granule + 1
+}

@@ -46,8 +46,9 @@ const (
 
 // Flags of io_uring_enter.
 const (
-	enterGetEvents = 1 << 0
-	enterExtArg    = 1 << 3
+	enterGetEvents      = 1 << 0
+	enterExtArg         = 1 << 3
+	enterRegisteredRing = 1 << 4 // 5.18: the descriptor is an index of registerRing
 )
 
 // Operations of io_uring_register.
@@ -55,6 +56,8 @@ const (
 	registerBuffers = 0
 	registerFiles   = 2
 	registerProbe   = 8
+	registerRing    = 20
+	unregisterRing  = 21
 )
 
 // Operations of an entry.
@@ -207,6 +210,14 @@ type probe struct {
 	}
 }
 
+// rsrcUpdate is struct io_uring_rsrc_update.
+type rsrcUpdate struct {
+	_      structs.HostLayout
+	offset uint32
+	_      uint32
+	data   uint64
+}
+
 // opSupported is IO_URING_OP_SUPPORTED.
 const opSupported = 1
 
@@ -223,6 +234,7 @@ var (
 	_ [24]byte  = [unsafe.Sizeof(getEventsArg{}) - 8]byte{}
 	_ [16]byte  = [unsafe.Offsetof(getEventsArg{}.ts)]byte{}
 	_ [16]byte  = [unsafe.Sizeof(timespec{})]byte{}
+	_ [16]byte  = [unsafe.Sizeof(rsrcUpdate{})]byte{}
 	_ [528]byte = [unsafe.Sizeof(probe{})]byte{}
 	_ [48]byte  = [unsafe.Offsetof(sqe128{}.cmd)]byte{}
 )

@@ -98,7 +98,7 @@ func (q *Queue) entered(errno unix.Errno) error {
 			_ = q.clock.Sleep(context.Background(), stuckPause) // its error is the context's, which has none
 			return nil
 		}
-	case unix.EEXIST:
+	case unix.EEXIST, unix.EBADF:
 		return fmt.Errorf("%s: the queue is used by a thread that did not open it: %w", q.file.Path, os.NewSyscallError("io_uring_enter", errno))
 	}
 	return fmt.Errorf("%s: %w", q.file.Path, os.NewSyscallError("io_uring_enter", errno))

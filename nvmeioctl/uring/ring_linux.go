@@ -28,6 +28,11 @@ type ring struct {
 	// tail is what sqTail will be: entries below it are filled.
 	tail uint32
 	arg  *getEventsArg
+	// target and with are the descriptor and the flag of enter: the ring's own,
+	// or its index among those of the one thread that uses it.
+	target, with uintptr
+	// ours says that the ring is yet to be made known to its thread.
+	ours bool
 }
 
 // waitNS bounds a wait in the kernel: a signal is not blocked, and a stop of the
@@ -61,7 +66,7 @@ func newRing(depth int, oneThread, polled, wide bool) (*ring, error) {
 	if errno != 0 {
 		return nil, refused(errno, wide)
 	}
-	r := &ring{fd: fd, flags: p.flags, wide: wide}
+	r := &ring{fd: fd, flags: p.flags, wide: wide, target: uintptr(fd), ours: oneThread}
 	if p.features&featNeeded != featNeeded {
 		return nil, errors.Join(tooOld(), r.close())
 	}
@@ -151,11 +156,14 @@ func (r *ring) ready() (head, tail uint32) {
 //
 //go:noinline
 func (r *ring) enter(wait uint32) unix.Errno {
+	if r.ours {
+		r.own()
+	}
 	atomic.StoreUint32(r.sqTail, r.tail)
 	// SAFETY: the argument and its time lie on the heap and are read during the
 	// call only.
-	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(r.pending()), uintptr(wait),
-		enterGetEvents|enterExtArg, uintptr(unsafe.Pointer(r.arg)), getEventsSize)
+	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, r.target, uintptr(r.pending()), uintptr(wait),
+		enterGetEvents|enterExtArg|r.with, uintptr(unsafe.Pointer(r.arg)), getEventsSize)
 	return errno
 }
 
@@ -165,9 +173,39 @@ func (r *ring) enter(wait uint32) unix.Errno {
 //
 //go:noinline
 func (r *ring) hand() unix.Errno {
+	if r.ours {
+		r.own()
+	}
 	atomic.StoreUint32(r.sqTail, r.tail)
-	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(r.pending()), 0, 0, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, r.target, uintptr(r.pending()), 0, r.with, 0, 0)
 	return errno
+}
+
+// own makes the ring known to the calling thread, the only one that will enter
+// it, so that no call has to look its descriptor up in a table that all threads
+// share. It is done at the first entry: a ring that is only opened and closed
+// leaves nothing with a thread. Without it all works as well.
+func (r *ring) own() {
+	r.ours = false
+	u := rsrcUpdate{offset: 1<<32 - 1, data: uint64(r.fd)}
+	// SAFETY: the kernel reads and writes u during the call only.
+	n, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerRing, uintptr(unsafe.Pointer(&u)), 1, 0, 0)
+	if errno == 0 && n == 1 {
+		r.target, r.with = uintptr(u.offset), enterRegisteredRing
+	}
+}
+
+// disown takes the ring from the thread again, which otherwise keeps it.
+func (r *ring) disown() error {
+	if r.with == 0 {
+		return nil
+	}
+	u := rsrcUpdate{offset: uint32(r.target)}
+	r.target, r.with = uintptr(r.fd), 0
+	if errno := r.register(unregisterRing, unsafe.Pointer(&u), 1); errno != 0 {
+		return os.NewSyscallError("io_uring_register", errno)
+	}
+	return nil
 }
 
 // register is io_uring_register.
@@ -203,7 +241,7 @@ func (r *ring) has(op int) (bool, error) {
 // close unmaps the rings and closes the descriptor. The kernel cancels what is
 // left, and keeps the pages of what it cannot.
 func (r *ring) close() error {
-	var errs []error
+	errs := []error{r.disown()}
 	for _, m := range [][]byte{r.sqeAt, r.rings} {
 		if m != nil {
 			errs = append(errs, os.NewSyscallError("munmap", unix.Munmap(m)))

@@ -81,6 +81,7 @@ type Drive struct {
 	trouble, off, hung bool
 	notReadyNS         int64
 	stallUntil         nvmeioctl.Instant // on the queues' clock
+	dozing             bool              // an I/O command may find it in a non-operational state
 	hosts              nvmeioctl.Clock
 	// warned are the critical warnings that hosts have been told of.
 	warned nvmespec.CriticalWarning

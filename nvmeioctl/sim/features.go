@@ -347,25 +347,13 @@ func (st *state) setFeature(index int, v featureValue, save bool) {
 			}
 		}
 	}
+	if ps := v.Value & 0x1F; v.FID == featurePower && !st.Profile.PowerStates[ps].NonOperational {
+		c.Operational = uint8(ps)
+	}
 	for _, v.NSID = range nsids {
 		c.Current = putFeature(c.Current, v)
 		if save {
 			c.Saved = putFeature(c.Saved, v)
 		}
 	}
-}
-
-// applyPower tells the media what power the features leave it: the least of
-// what the controllers allow.
-func (d *Drive) applyPower() {
-	p := &d.st.Profile
-	limit := p.PowerStates[0].MaxMilliwatts
-	for i := range d.st.Controllers {
-		for _, fid := range []uint8{featurePower, featureVendorPower} {
-			if ps := d.st.Controllers[i].feature(p, fid) & 0x1F; int(ps) < len(p.PowerStates) {
-				limit = min(limit, p.PowerStates[ps].MaxMilliwatts)
-			}
-		}
-	}
-	d.media.powerLimited(d.throttled(limit), p.PowerStates[0].MaxMilliwatts)
 }

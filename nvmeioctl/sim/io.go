@@ -49,6 +49,9 @@ func (r *request) runIO() (uint32, nvmespec.Status) {
 			}
 			return 0, s
 		}
+		if r.d.dozing {
+			r.d.rouse(r.c, 0) // commands of the control path take no time
+		}
 		return 0, c.run(r, r.state().find(r.cmd.NSID))
 	}
 	return r.fail(nvmespec.StatusInvalidOpcode, 0)

@@ -153,6 +153,10 @@ func (q *queue) Submit(reqs []nvmeioctl.IORequest) (int, error) {
 	}
 	n := min(len(reqs), q.depth-q.outstanding)
 	status := q.look()
+	if d.dozing && n > 0 {
+		at := int64(reqs[0].At)
+		q.media.server.Hold(at + d.rouse(0, at-q.media.busyUntil))
+	}
 	for done := 0; done < n; {
 		batch := reqs[done:min(done+touchAhead, n)]
 		if status == 0 && len(batch) > 1 {

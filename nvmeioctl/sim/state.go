@@ -88,6 +88,9 @@ type controllerState struct {
 	// whose events are held back until the page is read.
 	Events []event `json:"events"`
 	Masked []uint8 `json:"masked"`
+	// Operational is the last operational power state, to which a command brings
+	// the controller back.
+	Operational uint8 `json:"operational_state,omitempty"`
 	// ResetNS is the drive's clock at the last reset: timestamps count from it.
 	ResetNS int64 `json:"reset_ns"`
 	// Host is the network host that had the controller last.

@@ -114,6 +114,13 @@ func (s *Server) setMoves(pay uint64) {
 	s.hostTicks = s.programTicks + s.movedTicks
 }
 
+// Hold lets the server begin nothing before until: it wakes up.
+func (s *Server) Hold(until int64) {
+	if until > s.freeNS {
+		s.freeNS, s.freeTicks = until, 0
+	}
+}
+
 // Read is a read of n bytes that arrives at time at; it returns when it is done.
 func (s *Server) Read(at int64, n uint32, sequential bool) (done int64) {
 	ticks := uint64(n) * s.seqReadTicks >> byteBits

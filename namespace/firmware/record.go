@@ -101,6 +101,23 @@ func LastRecord(histories []txn.History) (r Record, transaction string, ok bool)
 	return r, transaction, ok
 }
 
+// RevisionOf is the revision that an image with this sum brought to the drive of
+// these histories; empty where none of them loaded it.
+func RevisionOf(histories []txn.History, sha256 string) string {
+	revision := ""
+	for _, h := range histories {
+		for _, out := range h.Outcomes {
+			if out.StepIndex < 0 || out.StepIndex >= len(h.Transaction.Steps) || out.Result != txn.ResultDone {
+				continue
+			}
+			if r, ok := DecodeRecord(h.Transaction.Steps[out.StepIndex], out.State); ok && r.SHA256 == sha256 && r.Revision != "" {
+				revision = r.Revision
+			}
+		}
+	}
+	return revision
+}
+
 // Judgement is what a drive makes of a record.
 type Judgement struct {
 	Phase Phase `json:"phase"`

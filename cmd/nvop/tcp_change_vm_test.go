@@ -37,7 +37,10 @@ func tcpChangeCases() []vm.Case {
 	for _, c := range []struct {
 		step opStep
 		end  string
-	}{{detach, "rollback"}, {remove, "resume"}, {remove, "rollback"}, {create, "resume"}, {create, "rollback"}, {attach, "resume"}} {
+	}{
+		{detach, "resume"}, {detach, "rollback"}, {remove, "resume"}, {remove, "rollback"},
+		{create, "resume"}, {create, "rollback"}, {attach, "resume"}, {attach, "rollback"},
+	} {
 		cases = append(cases, vm.Case{
 			Name: "tcp/kill-at-" + c.step.command + "-" + c.end, Limit: 2 * time.Minute,
 			Run: func(t *testing.T) { guestTCPKilled(t, c.step, c.end) },
@@ -395,12 +398,15 @@ type interruption struct {
 
 func interruptions() []interruption {
 	return []interruption{
+		{"power-cut-before-detach", "before detach power-cut", "resume", true},
+		{"power-cut-after-detach", "after detach power-cut", "rollback", true},
 		{"power-cut-before-delete", "before delete power-cut", "resume", true},
 		{"power-cut-after-delete", "after delete power-cut", "rollback", true},
 		{"power-cut-after-create", "after create power-cut", "resume", true},
 		{"power-cut-before-attach", "before attach power-cut", "rollback", true},
 		{"reset-in-delete", "drop 1st delete", "resume", false},
 		{"reset-in-create", "lose 1st create", "rollback", false},
+		{"reset-in-attach", "lose 1st attach", "resume", false},
 	}
 }
 
@@ -414,7 +420,9 @@ func guestTCPInterrupted(t *testing.T, c interruption) {
 	name := filepath.Base(node)
 	cmd, said := startOPSet(t, node, "CUT1")
 	if !c.cut {
-		said.waitFor(t, map[string]string{"drop 1st delete": "delete namespace", "lose 1st create": "create a namespace"}[c.fault])
+		said.waitFor(t, map[string]string{
+			"drop 1st delete": "delete namespace", "lose 1st create": "create a namespace", "lose 1st attach": "attach the new namespace",
+		}[c.fault])
 		time.Sleep(500 * time.Millisecond)
 		tool(t, "nvme", "reset", node)
 	}

@@ -102,3 +102,21 @@ func MemoryBytes(job *run.Job, simulated bool) uint64 {
 	}
 	return total
 }
+
+// VerdictSoFar is what can be said of a run that has no verdict, because it is at
+// work or was killed, from what its journal has: WAF of the present workload,
+// health, deltas, and the phases that are over. False when nothing was committed.
+func VerdictSoFar(job *run.Job, cp *run.Checkpoint, samples []run.Sample) (run.Verdict, bool) {
+	if cp == nil || int(cp.Phase) >= len(job.Phases) {
+		return run.Verdict{}, false
+	}
+	at := *cp
+	cfg := Config{Job: *job, Resume: &at, Samples: samples}
+	l := newLedger(&cfg, &track{lanes: make([]lane, job.Workers)})
+	stage, err := newStage(job, int(cp.Phase))
+	if err != nil || l.restore() != nil {
+		return run.Verdict{}, false
+	}
+	l.stage = stage
+	return *l.verdict(cp.State, cp.StopReason), true
+}

@@ -37,14 +37,14 @@ func (s *session) cool() {
 		l.event(max(l.cp.NextSecond-1, 0), run.EventPaused, fmt.Sprintf("temperature %d C: paused at %d C, goes on at %d C", celsius, p.AtCelsius, p.ResumeCelsius))
 	case r.held && celsius <= p.ResumeCelsius:
 		r.held, r.heldThrough = false, l.cp.NextSecond
-		s.track.hold.Store(false)
+		s.track.hold.Store(l.waiting)
 		l.event(max(l.cp.NextSecond-1, 0), run.EventContinued, fmt.Sprintf("temperature %d C: goes on", celsius))
 	}
 }
 
 // heed marks a row that a pause touched and looks whether the rate is steady.
 func (l *ledger) heed(r *run.Row) {
-	if l.rules.held || l.cp.Pauses != 0 && r.Second <= l.rules.heldThrough {
+	if l.rules.held || l.waiting || l.cp.Pauses != 0 && r.Second <= l.rules.heldThrough {
 		r.Flags |= run.FlagPaused
 		l.cp.PausedNS += r.ActiveNS
 		l.cp.PhasePausedNS += r.ActiveNS
@@ -144,9 +144,9 @@ func orNothing(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// sameWorkload says whether two phases wear a drive alike, so that one goes on
+// SameWorkload says whether two phases wear a drive alike, so that one goes on
 // where the other ended.
-func sameWorkload(a, b *run.Phase) bool {
+func SameWorkload(a, b *run.Phase) bool {
 	return a.Pattern == b.Pattern && a.ReadPercent == b.ReadPercent && a.BlockBytes == b.BlockBytes && a.AlignBytes == b.AlignBytes &&
 		a.ZipfMilli == b.ZipfMilli && slices.Equal(a.Sizes, b.Sizes) && slices.Equal(a.WriteSizes, b.WriteSizes) && slices.Equal(a.Zones, b.Zones)
 }

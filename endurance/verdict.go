@@ -251,7 +251,7 @@ func (l *ledger) workloadWAF() run.WAF {
 	unfilled := true
 	for i := at - 1; i >= 0; i-- {
 		p := l.job.Phases[i]
-		same := sameWorkload(&p, &now)
+		same := SameWorkload(&p, &now)
 		if same && from == l.firstSecondOf(i+1) {
 			from = l.firstSecondOf(i)
 		}

@@ -14,12 +14,13 @@ import (
 	"nvop/endurance/jobfile"
 	"nvop/endurance/run"
 	"nvop/journal"
-	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/nvmespec"
 )
 
 type soakCmd struct {
 	Start  soakStartCmd  `cmd:"" help:"Start a soak of one or more drives; it runs until its end, a stop rule or Ctrl-C."`
 	Resume soakResumeCmd `cmd:"" help:"Carry on a soak that was interrupted or killed, or all of them."`
+	Verify soakVerifyCmd `cmd:"" help:"Compare the whole drive with what a soak wrote there."`
 	Stop   soakStopCmd   `cmd:"" help:"Stop a soak that runs in another process; it can be resumed."`
 	Status soakStatusCmd `cmd:"" help:"Show where a soak stands."`
 	List   soakListCmd   `cmd:"" help:"List the soaks in the journal."`
@@ -254,7 +255,7 @@ type nsidFlag uint32
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (n *nsidFlag) UnmarshalText(text []byte) error {
 	var v uint32
-	if _, err := fmt.Sscanf(string(text), "%d", &v); err != nil || fmt.Sprint(v) != string(text) || v == 0 || v == nvmeioctl.BroadcastNSID {
+	if _, err := fmt.Sscanf(string(text), "%d", &v); err != nil || fmt.Sprint(v) != string(text) || v == 0 || v == nvmespec.BroadcastNSID {
 		return fmt.Errorf("%q is no namespace: 1 or more", text)
 	}
 	*n = nsidFlag(v)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"nvop/cmd/nvop/internal/render"
+	"nvop/endurance"
 	"nvop/endurance/run"
 	"nvop/journal"
 	"nvop/nvmeioctl"
@@ -118,16 +119,54 @@ type soakStatusCmd struct{ runArg }
 
 func (soakStatusCmd) Help() string { return "Example: nvop soak status r3 -o json" }
 
-func (c soakStatusCmd) Run(ctx context.Context, a *app) error {
+func (c soakStatusCmd) Run(ctx context.Context, a *app) (err error) {
 	info, err := a.findRun(ctx, c.Run_)
 	if err != nil {
 		return err
 	}
-	path, err := a.journalFile()
+	j, err := a.openJournal(ctx, journal.ReadOnly)
 	if err != nil {
 		return err
 	}
-	return a.print(statusOf(info, path, a.runs(info)))
+	defer func() { err = errors.Join(err, j.Close()) }()
+	r := statusOf(info, j.Path(), a.runs(info))
+	if info.Verdict == nil || info.State == run.StateRunning {
+		// Killed, or at work: what a verdict would say is in the journal.
+		full, err := j.LoadRun(ctx, info.ID)
+		if err != nil {
+			return err
+		}
+		r.soFar(&full)
+	}
+	return a.print(r)
+}
+
+// soFar fills in what the journal has of a run without a verdict: WAF of the
+// present workload, health, and the phases that are over.
+func (r *soakResult) soFar(full *journal.Run) {
+	v, ok := endurance.VerdictSoFar(&full.Header.Job, full.Checkpoint, full.Samples)
+	if !ok {
+		return
+	}
+	r.waf(v.WAF)
+	if m, ok := v.Measured(); ok {
+		r.measured(m)
+	}
+	r.health(&v)
+}
+
+// allRuns lists the runs of the journal, oldest first; none where there is no
+// journal.
+func (a *app) allRuns(ctx context.Context) (infos []journal.RunInfo, err error) {
+	j, err := a.openJournal(ctx, journal.ReadOnly)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	return j.Runs(ctx)
 }
 
 // runs says whether a process of this host is at work on the run's drive.

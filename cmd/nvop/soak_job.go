@@ -209,3 +209,12 @@ func longDuration(text string) (time.Duration, error) {
 	}
 	return d, nil
 }
+
+// blockSize reads the size of an operation.
+func blockSize(text string) (uint32, error) {
+	n, err := jobfile.Block(text)
+	if err != nil {
+		return 0, usagef("--bs: %v", err)
+	}
+	return n, nil
+}

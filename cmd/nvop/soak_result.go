@@ -14,6 +14,7 @@ type soakResult struct {
 	Schema  string `json:"schema"`
 	Run     string `json:"run"`
 	Name    string `json:"name,omitempty"`
+	Group   string `json:"group,omitempty"`
 	Address string `json:"address"`
 	Serial  string `json:"serial"`
 	Model   string `json:"model"`
@@ -46,9 +47,14 @@ type soakResult struct {
 
 	ReadLatency  *latencyResult `json:"read_latency,omitempty"`
 	WriteLatency *latencyResult `json:"write_latency,omitempty"`
+	// ReadFromDue and WriteFromDue are from when an operation was due under a
+	// rate; the two above are from submission.
+	ReadFromDue  *latencyResult `json:"read_latency_from_due,omitempty"`
+	WriteFromDue *latencyResult `json:"write_latency_from_due,omitempty"`
 
 	HealthPercent *int64            `json:"health_percent"`
 	SparePercent  *int64            `json:"spare_percent"`
+	Verified      *verifiedResult   `json:"verified,omitempty"`
 	Deltas        *run.Deltas       `json:"deltas,omitempty"`
 	Limits        []run.LimitResult `json:"limits,omitempty"`
 	Notes         []string          `json:"notes,omitempty"`
@@ -91,7 +97,7 @@ func verdictWord(v run.Verdict) string {
 
 func newSoakResult(id string, h run.Header, v run.Verdict, journal string) soakResult {
 	r := soakResult{
-		Schema: "nvop.soak/1", Run: id, Name: h.Name, Address: h.Address, Serial: h.Serial, Model: h.Model, NSID: h.NSID,
+		Schema: "nvop.soak/1", Run: id, Name: h.Name, Group: h.Group, Address: h.Address, Serial: h.Serial, Model: h.Model, NSID: h.NSID,
 		State: string(v.State), Verdict: verdictWord(v), Reason: v.Reason, CapacityBytes: h.Job.CapacityBytes,
 		TimeLapse: h.Job.TimeLapse, Limits: v.Limits, Notes: v.Notes, Journal: journal,
 	}
@@ -100,17 +106,31 @@ func newSoakResult(id string, h run.Header, v run.Verdict, journal string) soakR
 		r.DurationSeconds += float64(p.ActiveNS) / 1e9
 	}
 	if m, ok := v.Measured(); ok {
-		r.ReadIOPS, r.WriteIOPS = m.ReadIOPS, m.WriteIOPS
-		r.ReadLatency, r.WriteLatency = newLatency(m.Read), newLatency(m.Write)
+		r.measured(m)
 	}
 	r.waf(v.WAF)
+	r.health(&v)
+	r.Verified = newVerified(&h, &v.Verified)
+	return r
+}
+
+// measured takes the figures of the measured phase.
+func (r *soakResult) measured(m run.PhaseResult) {
+	r.ReadIOPS, r.WriteIOPS = m.ReadIOPS, m.WriteIOPS
+	r.ReadLatency, r.WriteLatency = newLatency(m.Read), newLatency(m.Write)
+	if m.ReadFromDue != nil {
+		r.ReadFromDue, r.WriteFromDue = newLatency(*m.ReadFromDue), newLatency(*m.WriteFromDue)
+	}
+}
+
+// health takes what the drive says of itself.
+func (r *soakResult) health(v *run.Verdict) {
 	if v.HealthAvailable {
 		r.HealthPercent, r.SparePercent = &v.HealthPercent, &v.SparePercent
 	}
 	if v.Deltas.Available {
 		r.Deltas = &v.Deltas
 	}
-	return r
 }
 
 func (r *soakResult) totals(t run.Totals) {
@@ -151,7 +171,8 @@ func (r soakResult) Text(p *render.Page) {
 		"duration", render.Duration(time.Duration(r.DurationSeconds*1e9)),
 		"written", amount(r.WriteOps, r.WriteBytes, r.WriteErrors, r.WriteIOPS), "read", amount(r.ReadOps, r.ReadBytes, r.ReadErrors, r.ReadIOPS),
 		"WAF", r.wafText(), "write latency", r.WriteLatency.text(), "read latency", r.ReadLatency.text(),
-		"health", percentText(r.HealthPercent), "spare", percentText(r.SparePercent), "changed meanwhile", deltaText(r.Deltas),
+		"write latency from due", r.WriteFromDue.text(), "read latency from due", r.ReadFromDue.text(),
+		"verified", r.Verified.text(), "health", percentText(r.HealthPercent), "spare", percentText(r.SparePercent), "changed meanwhile", deltaText(r.Deltas),
 	)
 	for _, l := range r.Limits {
 		state := "not reached"
@@ -161,7 +182,12 @@ func (r soakResult) Text(p *render.Page) {
 		if !l.Available {
 			state = "not told by the drive"
 		}
-		p.Line("  limit %s %d: %s", l.Rule.Kind, l.Rule.Limit, state)
+		p.Line("  limit %s: %s", l.Rule, state)
+	}
+	if r.Verified != nil {
+		for _, m := range r.Verified.Mismatches {
+			p.Line("  %s: %s", m.Kind, m.Text)
+		}
 	}
 	for _, n := range r.Notes {
 		p.Line("  note: %s", n)

@@ -39,8 +39,8 @@ type soakTarget struct {
 
 // soakFlags are what start and resume need beside the job.
 type soakFlags struct {
-	NSID      uint32 `name:"nsid" help:"The namespace (default: the one the address names, or the only one)." placeholder:"N"`
-	Overwrite bool   `help:"Allow a file that is not empty to be overwritten."`
+	NSID      nsidFlag `name:"nsid" help:"The namespace (default: the one the address names, or the only one)." placeholder:"N"`
+	Overwrite bool     `help:"Allow a file that is not empty to be overwritten."`
 	engineFlags
 	consentFlags
 	// resumed is the capacity of a run that is resumed, in bytes, and resumedLBA
@@ -87,7 +87,7 @@ func (t *soakTarget) find(ctx context.Context, f soakFlags) error {
 	if err != nil {
 		return err
 	}
-	nsid, err := oneNSID(f.NSID, d.nsid)
+	nsid, err := oneNSID(uint32(f.NSID), d.nsid)
 	if err != nil {
 		return err
 	}

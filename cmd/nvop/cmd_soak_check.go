@@ -1,0 +1,376 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"nvop/cmd/nvop/internal/render"
+	"nvop/endurance"
+	"nvop/endurance/jobfile"
+	"nvop/endurance/run"
+	"nvop/journal"
+)
+
+type soakCheckCmd struct {
+	File      string   `arg:"" type:"path" help:"The run file." placeholder:"FILE"`
+	Addresses []string `arg:"" optional:"" name:"addr" help:"Drives to check it against, where the file names none." placeholder:"ADDR"`
+	NSID      nsidFlag `name:"nsid" help:"The namespace (default: the one the address names, or the only one)." placeholder:"N"`
+}
+
+func (soakCheckCmd) Help() string {
+	return `Reads the drives and changes nothing. What a speed is needed for is told by the journal's runs of the same workload, else left open.
+
+Example:
+  nvop soak check month.yaml
+  nvop soak check month.yaml /dev/nvme0n1 -o json`
+}
+
+func (c soakCheckCmd) Run(ctx context.Context, a *app) (err error) {
+	f, err := readJobFile(c.File)
+	if err != nil {
+		return err
+	}
+	if len(c.Addresses) == 0 && len(f.Drives) == 0 {
+		return a.print(planOfFile(f))
+	}
+	drives, err := drivesOf(c.Addresses, f)
+	if err != nil {
+		return err
+	}
+	flags := soakFlags{NSID: c.NSID}
+	flags.Engine, flags.Accept = engineAuto, f.Accept
+	g, err := a.newSoakGroup(flags, watchFlags{OnEvent: f.OnEvent})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	for _, d := range drives {
+		if err := g.add(ctx, d, f); err != nil {
+			return inFile(err, c.File)
+		}
+	}
+	return a.print(g.plan(ctx, f))
+}
+
+type soakSchemaCmd struct{}
+
+func (soakSchemaCmd) Help() string { return "Example: nvop soak schema >nvop-soak.schema.json" }
+
+// soakSchemaResult is a document that is printed as it is, in both views.
+type soakSchemaResult struct{ json.RawMessage }
+
+func (r soakSchemaResult) Text(p *render.Page) {
+	p.Line("%s", strings.TrimRight(string(r.RawMessage), "\n"))
+}
+
+func (soakSchemaCmd) Run(a *app) error { return a.print(soakSchemaResult{jobfile.Schema()}) }
+
+// soakPlan is what a soak comes to before it begins.
+type soakPlan struct {
+	Schema string      `json:"schema"`
+	Name   string      `json:"name,omitempty"`
+	Drives []drivePlan `json:"drives"`
+	// MemoryBytes is about what the process takes, all drives together.
+	MemoryBytes uint64 `json:"memory_bytes"`
+}
+
+// drivePlan is one drive's. What cannot be told is nil.
+type drivePlan struct {
+	Address       string      `json:"address,omitempty"`
+	Serial        string      `json:"serial,omitempty"`
+	Model         string      `json:"model,omitempty"`
+	CapacityBytes uint64      `json:"capacity_bytes,omitempty"`
+	Engine        string      `json:"engine,omitempty"`
+	TimeLapse     uint32      `json:"time_lapse"`
+	Phases        []phasePlan `json:"phases"`
+	WriteBytes    *uint64     `json:"write_bytes"`
+	ReadBytes     *uint64     `json:"read_bytes"`
+	DriveWrites   *float64    `json:"drive_writes"`
+	Seconds       *float64    `json:"duration_seconds"`
+	// WearPercent is by how much percentage used is expected to rise, with its
+	// basis.
+	WearPercent *float64 `json:"wear_percent"`
+	WearBasis   string   `json:"wear_basis"`
+	Rules       []string `json:"rules,omitempty"`
+}
+
+type phasePlan struct {
+	Kind        string   `json:"kind"`
+	Workload    string   `json:"workload"`
+	Ends        string   `json:"ends"`
+	Operations  *uint64  `json:"operations"`
+	WriteBytes  *uint64  `json:"write_bytes"`
+	ReadBytes   *uint64  `json:"read_bytes"`
+	DriveWrites *float64 `json:"drive_writes"`
+	Seconds     *float64 `json:"duration_seconds"`
+	// Basis says what duration or amount was estimated from.
+	Basis string `json:"basis,omitempty"`
+}
+
+// Text lays the plan out.
+func (r soakPlan) Text(p *render.Page) {
+	for _, d := range r.Drives {
+		if d.Address != "" {
+			p.Title("%s: %s %s, %s", d.Address, d.Model, d.Serial, render.Size(d.CapacityBytes))
+		}
+		var rows [][]string
+		for _, x := range d.Phases {
+			rows = append(rows, []string{x.Kind, x.Workload, x.Ends, bytesOrOpen(x.WriteBytes), bytesOrOpen(x.ReadBytes), numberOrOpen(x.DriveWrites), hoursOrOpen(x.Seconds), x.Basis})
+		}
+		p.Grid([]string{"phase", "workload", "ends after", ">written", ">read", ">drive writes", ">time", "estimated from"}, rows)
+		wear := "not known"
+		if d.WearPercent != nil {
+			wear = fmt.Sprintf("percentage used +%.2f", *d.WearPercent)
+		}
+		p.Pairs("written", bytesOrOpen(d.WriteBytes), "drive writes", numberOrOpen(d.DriveWrites), "time", hoursOrOpen(d.Seconds),
+			"expected wear", wear+" ("+d.WearBasis+")", "engine", d.Engine)
+		for _, t := range d.Rules {
+			p.Line("  %s", t)
+		}
+	}
+	p.Line("  memory: about %s", render.Size(r.MemoryBytes))
+}
+
+func bytesOrOpen(v *uint64) string {
+	if v == nil {
+		return "open"
+	}
+	return render.Decimal(*v)
+}
+
+func numberOrOpen(v *float64) string {
+	if v == nil {
+		return "open"
+	}
+	return fmt.Sprintf("%.3g", *v)
+}
+
+func hoursOrOpen(v *float64) string {
+	if v == nil {
+		return "open"
+	}
+	return render.Duration(time.Duration(*v * 1e9))
+}
+
+// planOfFile is what can be said of a file without a drive: that it is in order,
+// checked against a drive of common size in both block sizes.
+func planOfFile(f *jobfile.File) soakPlan {
+	d := drivePlan{TimeLapse: max(f.TimeLapse, 1), Rules: rulesOf(f.Stops, f.Pause), WearBasis: "no drive is named"}
+	for _, p := range f.Phases {
+		d.Phases = append(d.Phases, phasePlan{Kind: string(p.Kind), Workload: strings.TrimSpace(p.Workload + p.RW), Ends: endOfFile(&p)})
+	}
+	return soakPlan{Schema: "nvop.soak-plan/1", Name: f.Name, Drives: []drivePlan{d}}
+}
+
+func endOfFile(p *jobfile.Phase) string {
+	end := p.End
+	if p.Amount != 0 {
+		end.TransferBytes = p.Amount
+	}
+	if p.Written != 0 {
+		end.Bytes = p.Written
+	}
+	return endText(end)
+}
+
+func endText(e run.End) string {
+	switch {
+	case e.Bytes != 0:
+		return render.Decimal(e.Bytes)
+	case e.TransferBytes != 0:
+		return render.Decimal(e.TransferBytes) + " read and written"
+	case e.DriveWritesMilli != 0:
+		return fmt.Sprintf("%g drive writes", float64(e.DriveWritesMilli)/1000)
+	case e.Passes != 0:
+		return fmt.Sprintf("%d passes", e.Passes)
+	case e.DurationNS != 0:
+		return render.Duration(time.Duration(e.DurationNS))
+	}
+	return "at once"
+}
+
+func rulesOf(stops []run.StopRule, pause run.Pause) []string {
+	var rules []string
+	for _, s := range stops {
+		rules = append(rules, "stops at "+s.String())
+	}
+	if pause != (run.Pause{}) {
+		rules = append(rules, fmt.Sprintf("pauses at %d C, goes on at %d C", pause.AtCelsius, pause.ResumeCelsius))
+	}
+	return rules
+}
+
+// phaseText is a phase's workload in a few words.
+func phaseText(p *run.Phase) string {
+	if p.Pattern == run.PatternNone {
+		return "nothing"
+	}
+	what := string(p.Pattern)
+	switch {
+	case p.Workload != "":
+		what = p.Workload
+	case len(p.Sizes) != 0:
+		what += fmt.Sprintf(" %d sizes up to %s", len(p.Sizes), kib(p.BlockBytes))
+	default:
+		what += " " + kib(p.BlockBytes)
+	}
+	switch p.ReadPercent {
+	case 0:
+		what += " writes"
+	case 100:
+		what += " reads"
+	default:
+		what += fmt.Sprintf(" %d %% reads", p.ReadPercent)
+	}
+	if p.ZipfMilli != 0 {
+		what += fmt.Sprintf(", zipf %g", float64(p.ZipfMilli)/1000)
+	}
+	if len(p.Zones) != 0 && p.Workload == "" {
+		what += fmt.Sprintf(", %d zones", len(p.Zones))
+	}
+	what += fmt.Sprintf(", QD %d", p.Depth)
+	if p.Check != "" {
+		what += ", verified"
+	}
+	return what
+}
+
+func kib(n uint32) string {
+	if n%1024 == 0 {
+		return fmt.Sprintf("%d KiB", n/1024)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// plan says what every drive of the group comes to.
+func (g *soakGroup) plan(ctx context.Context, f *jobfile.File) soakPlan {
+	r := soakPlan{Schema: "nvop.soak-plan/1", Name: f.Name, Drives: []drivePlan{}}
+	infos, err := g.app.allRuns(ctx)
+	if err != nil {
+		g.app.note("speeds are not told: %v", err)
+	}
+	for i, s := range g.sessions {
+		d := s.plan(ctx, infos)
+		r.Drives = append(r.Drives, d)
+		memory := endurance.MemoryBytes(&s.job, s.target.header.Simulated)
+		if i > 0 {
+			memory -= min(memory, 32<<20) // the program is there once
+		}
+		r.MemoryBytes += memory
+	}
+	return r
+}
+
+// plan is what the drive comes to.
+func (s *soakSession) plan(ctx context.Context, infos []journal.RunInfo) drivePlan {
+	h := &s.target.header
+	d := drivePlan{
+		Address: h.Address, Serial: h.Serial, Model: h.Model, CapacityBytes: s.job.CapacityBytes, Engine: h.Engine, TimeLapse: s.job.TimeLapse,
+		Rules: rulesOf(s.job.Stops, s.job.Pause), Phases: []phasePlan{},
+	}
+	outlook, err := endurance.Outlook(&s.job, func(p *run.Phase) endurance.Speed { return speedOf(infos, h, p, s.job.Workers) })
+	if err != nil {
+		d.WearBasis = err.Error()
+		return d
+	}
+	total := endurance.PhaseOutlook{Known: true, DurationKnown: true}
+	for _, o := range outlook {
+		p := &s.job.Phases[o.Phase]
+		x := phasePlan{Kind: string(p.Kind), Workload: phaseText(p), Ends: endText(p.End), Basis: o.Basis}
+		if o.Known {
+			x.Operations, x.WriteBytes, x.ReadBytes = whole(o.Operations), whole(o.WriteBytes), whole(o.ReadBytes)
+			x.DriveWrites = ratio(o.WriteBytes, s.job.CapacityBytes)
+		}
+		if o.DurationKnown {
+			x.Seconds = &o.Seconds
+		}
+		d.Phases = append(d.Phases, x)
+		total.Known, total.DurationKnown = total.Known && o.Known, total.DurationKnown && o.DurationKnown
+		total.WriteBytes, total.ReadBytes, total.Seconds = total.WriteBytes+o.WriteBytes, total.ReadBytes+o.ReadBytes, total.Seconds+o.Seconds
+	}
+	if total.Known {
+		d.WriteBytes, d.ReadBytes, d.DriveWrites = whole(total.WriteBytes), whole(total.ReadBytes), ratio(total.WriteBytes, s.job.CapacityBytes)
+	}
+	if total.DurationKnown {
+		d.Seconds = &total.Seconds
+	}
+	s.wear(ctx, &d)
+	return d
+}
+
+func whole(v float64) *uint64 {
+	n := uint64(math.Round(v))
+	return &n
+}
+
+func ratio(bytes float64, capacity uint64) *float64 {
+	v := bytes / float64(max(capacity, 1))
+	return &v
+}
+
+// wear estimates what the writes cost from what the drive's life cost it so far:
+// percentage used over bytes written, which has the write amplification of that
+// life in it.
+func (s *soakSession) wear(ctx context.Context, d *drivePlan) {
+	sampler := s.target.sampler()
+	switch {
+	case sampler == nil:
+		d.WearBasis = "a file does not wear"
+		return
+	case d.WriteBytes == nil:
+		d.WearBasis = "how much is written is open"
+		return
+	case *d.WriteBytes == 0:
+		none := 0.0
+		d.WearPercent, d.WearBasis = &none, "nothing is written"
+		return
+	}
+	sample, err := sampler.Sample(ctx)
+	if err != nil {
+		d.WearBasis = "the drive's health was not read: " + err.Error()
+		return
+	}
+	const enough = 2 // percent: one is the resolution
+	if sample.PercentageUsed < enough || len(sample.Host) == 0 || sample.Host[0].After.IsZero() {
+		d.WearBasis = fmt.Sprintf("percentage used is %d so far, too little to go by; nvop op predict tells from the drive's design", sample.PercentageUsed)
+		return
+	}
+	host := sample.Host[0].After
+	written := (float64(host.Hi)*math.Exp2(64) + float64(host.Lo)) * float64(sample.Host[0].UnitBytes)
+	v := float64(sample.PercentageUsed) * float64(*d.WriteBytes) / written
+	d.WearPercent = &v
+	d.WearBasis = fmt.Sprintf("as its life so far: %d %% for %s written", sample.PercentageUsed, render.Decimal(uint64(written)))
+}
+
+// speedOf looks for the last run of the same workload on this drive, else on one
+// of the same model.
+func speedOf(infos []journal.RunInfo, h *run.Header, p *run.Phase, workers uint32) endurance.Speed {
+	best := endurance.Speed{}
+	same := false
+	for _, info := range infos {
+		if info.Verdict == nil || info.Header.Model != h.Model || info.Header.Job.Workers != workers {
+			continue
+		}
+		drive := info.Header.Serial == h.Serial
+		if same && !drive {
+			continue
+		}
+		for _, r := range info.Verdict.Phases {
+			if int(r.Phase) >= len(info.Header.Job.Phases) || r.ReadIOPS+r.WriteIOPS == 0 {
+				continue
+			}
+			q := &info.Header.Job.Phases[r.Phase]
+			if !endurance.SameWorkload(p, q) || q.Depth != p.Depth || q.Rate.Limited() {
+				continue
+			}
+			same = drive
+			best = endurance.Speed{OpsPerSecond: float64(r.ReadIOPS + r.WriteIOPS), Basis: "run " + info.ID}
+		}
+	}
+	return best
+}

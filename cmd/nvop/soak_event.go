@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"nvop/endurance/run"
+)
+
+const (
+	// eventQueue is how many events wait for the program before new ones are
+	// dropped, and counted.
+	eventQueue = 256
+	// eventMost is how long the program may take for one event.
+	eventMost = 30 * time.Second
+	// eventsAtEnd is how long the last events are waited for.
+	eventsAtEnd = 60 * time.Second
+)
+
+// eventProgram finds the program of --on-event. It is run as it is: nothing
+// interprets its name or its arguments.
+func eventProgram(args []string) ([]string, error) {
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return nil, usagef("--on-event %q: no such program, or it cannot be run (arguments are given by --on-event again): %v", args[0], err)
+	}
+	return append([]string{path}, args[1:]...), nil
+}
+
+// eventRunner runs a program for one event after the other, in a goroutine of its
+// own. The run never waits for it.
+type eventRunner struct {
+	args   []string
+	note   func(format string, args ...any)
+	queue  chan []string // environments
+	done   chan struct{}
+	stop   context.CancelFunc
+	failed int
+}
+
+func newEventRunner(args []string, note func(string, ...any)) *eventRunner {
+	ctx, stop := context.WithCancel(context.Background())
+	e := &eventRunner{args: args, note: note, queue: make(chan []string, eventQueue), done: make(chan struct{}), stop: stop}
+	go func() {
+		defer close(e.done)
+		for env := range e.queue {
+			e.one(ctx, env)
+		}
+	}()
+	return e
+}
+
+// tell queues events. Failed operations of one commit are one event that says how
+// many there are: a storm of them must not crowd out the end. It is called by the
+// commits of several runs, each in turn for itself.
+func (e *eventRunner) tell(s *soakSession, events []run.Event, v *run.Verdict) {
+	failed := run.Event{}
+	for _, x := range events {
+		if x.Kind != run.EventIOError {
+			e.put(eventEnvironment(s, x, v))
+			continue
+		}
+		count := failed.Count + max(x.Count, 1)
+		if failed.Kind == "" {
+			failed = x
+		}
+		failed.Count = count
+	}
+	if failed.Kind != "" {
+		e.put(eventEnvironment(s, failed, nil))
+	}
+}
+
+// put never waits.
+func (e *eventRunner) put(env []string) {
+	select {
+	case e.queue <- env:
+	default:
+		e.note("an event is not told to %s: it is %d events behind", e.args[0], eventQueue)
+	}
+}
+
+// one runs the program once. It has no terminal, its output goes nowhere, and when
+// its time is over it is killed with all it started.
+func (e *eventRunner) one(ctx context.Context, env []string) {
+	ctx, cancel := context.WithTimeout(ctx, eventMost)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, e.args[0], e.args[1:]...)
+	cmd.Env = append(cmd.Environ(), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	if err == nil {
+		return
+	}
+	if e.failed++; e.failed > 3 {
+		return // said often enough; the journal has the events
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("it took longer than %s", eventMost)
+	}
+	e.note("--on-event %s: %v", e.args[0], err)
+}
+
+// close waits for what is queued, but no longer than eventsAtEnd.
+func (e *eventRunner) close() {
+	close(e.queue)
+	timer := time.AfterFunc(eventsAtEnd, e.stop)
+	defer timer.Stop()
+	<-e.done
+	e.stop()
+	if e.failed > 3 {
+		e.note("--on-event %s failed %d times", e.args[0], e.failed)
+	}
+}
+
+// eventEnvironment is what the program is told.
+func eventEnvironment(s *soakSession, x run.Event, v *run.Verdict) []string {
+	h := &s.header
+	pairs := []string{
+		"NVOP_EVENT", string(x.Kind), "NVOP_EVENT_TEXT", x.Text, "NVOP_EVENT_SECOND", strconv.FormatInt(x.Second, 10),
+		"NVOP_EVENT_TIME", time.Unix(0, x.WallUnixNS).UTC().Format(time.RFC3339), "NVOP_EVENT_COUNT", strconv.FormatUint(max(x.Count, 1), 10),
+		"NVOP_RUN", s.recorder.ID(), "NVOP_RUN_NAME", h.Name, "NVOP_GROUP", h.Group, "NVOP_ADDRESS", h.Address, "NVOP_SERIAL", h.Serial,
+		"NVOP_MODEL", h.Model, "NVOP_NSID", strconv.FormatUint(uint64(h.NSID), 10), "NVOP_JOURNAL", s.journal.Path(),
+	}
+	if v != nil {
+		pairs = append(pairs, "NVOP_STATE", string(v.State), "NVOP_REASON", v.Reason, "NVOP_EXIT_CODE", strconv.Itoa(v.ExitCode))
+	}
+	var env []string
+	for i := 0; i < len(pairs); i += 2 {
+		// A drive may report anything as its name; an environment holds no NUL.
+		env = append(env, pairs[i]+"="+strings.ReplaceAll(pairs[i+1], "\x00", " "))
+	}
+	return env
+}

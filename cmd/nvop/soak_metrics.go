@@ -1,0 +1,263 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"nvop/endurance"
+	"nvop/endurance/run"
+	"nvop/nvmeioctl"
+)
+
+// metricsEvery is how often the file is written at most.
+const metricsEvery = 5 * time.Second
+
+// metricsFile keeps the figures of the runs of this process in a file, in the text
+// format of Prometheus. It is replaced as a whole by renaming, so that a reader
+// never sees a part; it is written in a goroutine of its own, so that a slow file
+// system holds nothing up.
+type metricsFile struct {
+	path  string
+	clock nvmeioctl.Clock
+	note  func(format string, args ...any)
+	mu    sync.Mutex
+	runs  []*runMetrics
+	last  nvmeioctl.Instant
+	wake  chan struct{}
+	done  chan struct{}
+	// Of the goroutine: whether a failure was told already.
+	told bool
+}
+
+// runMetrics is what is known of one run.
+type runMetrics struct {
+	id      string
+	header  run.Header
+	totals  run.Totals
+	row     run.Row
+	cp      run.Checkpoint
+	sample  *run.Sample
+	waf     run.WAF
+	verdict *run.Verdict
+}
+
+func newMetricsFile(path string, clock nvmeioctl.Clock, note func(string, ...any)) *metricsFile {
+	m := &metricsFile{path: path, clock: clock, note: note, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go func() {
+		defer close(m.done)
+		for range m.wake {
+			m.write()
+		}
+	}()
+	return m
+}
+
+// of finds or adds a run.
+func (m *metricsFile) of(s *soakSession) *runMetrics {
+	for _, r := range m.runs {
+		if r.id == s.recorder.ID() {
+			return r
+		}
+	}
+	r := &runMetrics{id: s.recorder.ID(), header: s.header}
+	m.runs = append(m.runs, r)
+	slices.SortFunc(m.runs, func(a, b *runMetrics) int { return strings.Compare(a.id, b.id) })
+	return r
+}
+
+// take notes what was committed.
+func (m *metricsFile) take(s *soakSession, b *run.Batch, sample *run.Sample) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.of(s)
+	r.totals, r.sample = b.Checkpoint.Totals, sample
+	r.cp = run.Checkpoint{Number: b.Checkpoint.Number, State: b.Checkpoint.State, Phase: b.Checkpoint.Phase, WallUnixNS: b.Checkpoint.WallUnixNS,
+		PausedNS: b.Checkpoint.PausedNS, RunActiveNS: b.Checkpoint.RunActiveNS, Verified: b.Checkpoint.Verified}
+	if n := len(b.Rows); n != 0 {
+		r.row = b.Rows[n-1]
+	}
+	if now := m.clock.Now(); m.last == 0 || now.Sub(m.last) >= metricsEvery {
+		m.last = now
+		m.nudge()
+	}
+}
+
+// ended notes how a run ended.
+func (m *metricsFile) ended(s *soakSession, v run.Verdict) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.of(s)
+	r.verdict, r.waf, r.cp.State, r.totals = &v, v.WAF, v.State, v.Totals
+	m.nudge()
+}
+
+func (m *metricsFile) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+// close writes the last figures.
+func (m *metricsFile) close() {
+	m.mu.Lock()
+	m.nudge()
+	close(m.wake)
+	m.mu.Unlock()
+	select {
+	case <-m.done:
+	case <-time.After(eventsAtEnd):
+		m.note("--metrics %s: the file cannot be written in time", m.path)
+	}
+}
+
+func (m *metricsFile) write() {
+	m.mu.Lock()
+	text := metricsText(m.runs)
+	m.mu.Unlock()
+	if err := replaceFile(m.path, text); err != nil && !m.told {
+		m.told = true
+		m.note("--metrics: %v", err)
+	} else if err == nil {
+		m.told = false
+	}
+}
+
+// replaceFile puts a new file in the place of the one at path, in one step.
+func replaceFile(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".nvop-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if cerr := f.Chmod(0o644); err == nil {
+		err = cerr
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		if rerr := os.Remove(f.Name()); rerr != nil && !os.IsNotExist(rerr) {
+			err = fmt.Errorf("%w; %w", err, rerr)
+		}
+	}
+	return err
+}
+
+// metric is one family of figures.
+type metric struct {
+	name, kind, help string
+	value            func(r *runMetrics) (string, bool)
+}
+
+func uintMetric(v uint64) (string, bool) { return strconv.FormatUint(v, 10), true }
+
+func seconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e9, 'g', -1, 64) }
+
+// latencyMetric is a latency of the last second; none where nothing was measured.
+func latencyMetric(ns int64) (string, bool) { return seconds(ns), ns != run.NotAvailable }
+
+// metrics are the families, in the order in which they are written.
+func metrics() []metric {
+	sample := func(f func(s *run.Sample) (string, bool)) func(r *runMetrics) (string, bool) {
+		return func(r *runMetrics) (string, bool) {
+			if r.sample == nil {
+				return "", false
+			}
+			return f(r.sample)
+		}
+	}
+	return []metric{
+		{"nvop_soak_read_bytes_total", "counter", "Bytes read by the run.", func(r *runMetrics) (string, bool) { return uintMetric(r.totals.ReadBytes) }},
+		{"nvop_soak_written_bytes_total", "counter", "Bytes written by the run.", func(r *runMetrics) (string, bool) { return uintMetric(r.totals.WriteBytes) }},
+		{"nvop_soak_reads_total", "counter", "Reads that succeeded.", func(r *runMetrics) (string, bool) { return uintMetric(r.totals.ReadOps) }},
+		{"nvop_soak_writes_total", "counter", "Writes that succeeded.", func(r *runMetrics) (string, bool) { return uintMetric(r.totals.WriteOps) }},
+		{"nvop_soak_errors_total", "counter", "Operations that did not succeed.", func(r *runMetrics) (string, bool) { return uintMetric(r.totals.Errors()) }},
+		{"nvop_soak_mismatched_blocks_total", "counter", "Logical blocks that were not as they must be.", func(r *runMetrics) (string, bool) { return uintMetric(r.cp.Verified.Mismatches()) }},
+		{"nvop_soak_active_seconds_total", "counter", "Time of the run, gaps left out.", func(r *runMetrics) (string, bool) { return seconds(r.cp.RunActiveNS), true }},
+		{"nvop_soak_paused_seconds_total", "counter", "Time paused to cool down.", func(r *runMetrics) (string, bool) { return seconds(r.cp.PausedNS), true }},
+		{"nvop_soak_phase", "gauge", "Index of the phase.", func(r *runMetrics) (string, bool) { return uintMetric(uint64(r.cp.Phase)) }},
+		{"nvop_soak_reads_last_second", "gauge", "Reads of the last second.", func(r *runMetrics) (string, bool) { return uintMetric(r.row.ReadOps) }},
+		{"nvop_soak_writes_last_second", "gauge", "Writes of the last second.", func(r *runMetrics) (string, bool) { return uintMetric(r.row.WriteOps) }},
+		{"nvop_soak_read_latency_p99_seconds", "gauge", "Of the last second, submission to completion.", func(r *runMetrics) (string, bool) { return latencyMetric(r.row.Read.P99NS) }},
+		{"nvop_soak_write_latency_p99_seconds", "gauge", "Of the last second, submission to completion.", func(r *runMetrics) (string, bool) { return latencyMetric(r.row.Write.P99NS) }},
+		{"nvop_soak_paused", "gauge", "1 while the drive is given time to cool down.", flagMetric(run.FlagPaused)},
+		{"nvop_soak_stalled", "gauge", "1 while nothing completes.", flagMetric(run.FlagStalled)},
+		{"nvop_soak_temperature_celsius", "gauge", "Composite temperature.", sample(func(s *run.Sample) (string, bool) {
+			c, ok := s.TemperatureCelsius()
+			return strconv.FormatInt(int64(c), 10), ok
+		})},
+		{"nvop_soak_percentage_used", "gauge", "Percentage used as the drive reports it; may exceed 100.", sample(func(s *run.Sample) (string, bool) { return uintMetric(uint64(s.PercentageUsed)) })},
+		{"nvop_soak_available_spare_percent", "gauge", "Available spare.", sample(func(s *run.Sample) (string, bool) {
+			return strconv.FormatUint(uint64(s.SparePercent), 10), s.SpareAvailable
+		})},
+		{"nvop_soak_media_errors_total", "counter", "Media and data integrity errors of the drive's life.", sample(func(s *run.Sample) (string, bool) { return s.MediaErrors.String(), true })},
+		{"nvop_soak_critical_warning", "gauge", "Critical warning bits.", sample(func(s *run.Sample) (string, bool) { return uintMetric(uint64(s.CriticalWarning)) })},
+		{"nvop_soak_lifetime_waf", "gauge", "Write amplification of the drive's life.", sample(func(s *run.Sample) (string, bool) { return wafMetric(endurance.LifetimeWAF(s)) })},
+		{"nvop_soak_last_commit_timestamp_seconds", "gauge", "When the journal was last committed, in the drive's world.", func(r *runMetrics) (string, bool) {
+			return strconv.FormatFloat(float64(r.cp.WallUnixNS)/1e9, 'f', 3, 64), true
+		}},
+		{"nvop_soak_running", "gauge", "1 while the run is at work.", func(r *runMetrics) (string, bool) {
+			if r.verdict == nil {
+				return "1", true
+			}
+			return "0", true
+		}},
+		{"nvop_soak_exit_code", "gauge", "How the run ended: 0 good, 3 a limit or an error, 7 can be resumed.", func(r *runMetrics) (string, bool) {
+			if r.verdict == nil {
+				return "", false
+			}
+			return strconv.Itoa(r.verdict.ExitCode), true
+		}},
+	}
+}
+
+// flagMetric is 1 where the last row has a flag.
+func flagMetric(f run.RowFlags) func(*runMetrics) (string, bool) {
+	return func(r *runMetrics) (string, bool) {
+		if r.row.Flags&f != 0 {
+			return "1", true
+		}
+		return "0", true
+	}
+}
+
+func wafMetric(w run.WAF) (string, bool) {
+	v, ok := w.Value()
+	return strconv.FormatFloat(v, 'g', 6, 64), ok
+}
+
+// metricsText is the whole file.
+func metricsText(runs []*runMetrics) []byte {
+	var b strings.Builder
+	for _, m := range metrics() {
+		headed := false
+		for _, r := range runs {
+			v, ok := m.value(r)
+			if !ok {
+				continue
+			}
+			if !headed {
+				fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", m.name, m.help, m.name, m.kind)
+				headed = true
+			}
+			fmt.Fprintf(&b, "%s{run=%s,name=%s,serial=%s,model=%s,nsid=\"%d\"} %s\n", m.name, label(r.id), label(r.header.Name), label(r.header.Serial),
+				label(r.header.Model), r.header.NSID, v)
+		}
+	}
+	return []byte(b.String())
+}
+
+// label is a label's value as the format quotes it.
+func label(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "?")) + `"`
+}

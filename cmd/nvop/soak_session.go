@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"nvop/endurance"
+	"nvop/endurance/run"
+	"nvop/journal"
+	"nvop/nvmeioctl/inuse"
+)
+
+// soakSession is one run in this process.
+type soakSession struct {
+	app    *app
+	target *soakTarget
+	kinds  []inuse.Kind
+	job    run.Job
+	flags  soakFlags
+	// from is the run that is resumed; empty for a new one.
+	from     string
+	header   run.Header
+	lock     *driveLock
+	journal  *journal.Journal
+	recorder *journal.Recorder
+	full     *journal.Run
+}
+
+// agree gets consent and makes sure that the drive can be soaked.
+func (s *soakSession) agree(ctx context.Context, what string) error {
+	t := s.target
+	if err := s.app.notTheJournal(t); err != nil {
+		return err
+	}
+	if s.writes() {
+		if err := t.check(ctx, s.kinds); err != nil {
+			return err
+		}
+		if err := t.checkFile(s.flags.Overwrite); err != nil {
+			return err
+		}
+		if t.drive != nil {
+			consent := s.flags.consentFlags
+			consent.ConfirmSerial = serialFor(consent.ConfirmSerial, t.serial)
+			losses := []string{fmt.Sprintf("destroys all data of namespace %d", t.ns.NSID)}
+			if err := s.app.confirm(ctx, consent, t.serial, what, losses); err != nil {
+				return err
+			}
+		}
+		if err := t.hold(); err != nil {
+			return err
+		}
+	}
+	return s.probe()
+}
+
+// serialFor picks a drive's serial number out of a list of them; where it is not
+// among them the list stays, and will not be taken for it.
+func serialFor(list, serial string) string {
+	if slices.Contains(strings.Split(list, ","), serial) {
+		return serial
+	}
+	return list
+}
+
+// take takes the drive's lock and looks for changes that were not finished.
+func (s *soakSession) take(ctx context.Context, j *journal.Journal, what string) (err error) {
+	s.journal = j
+	if s.lock, err = lockDrive(lockDir(s.app.getenv), s.target.serial, s.target.address, what); err != nil {
+		return err
+	}
+	if s.target.drive != nil {
+		return noneUnfinished(ctx, j, s.target.serial)
+	}
+	return nil
+}
+
+// notTheJournal refuses to soak the file in which the soak is recorded.
+func (a *app) notTheJournal(t *soakTarget) error {
+	path, err := a.journalFile()
+	if err != nil || t.path == "" {
+		return err
+	}
+	journalInfo, jerr := os.Stat(path)
+	info, err := os.Stat(t.path)
+	if err == nil && jerr == nil && os.SameFile(info, journalInfo) {
+		return refusedf("target", t.address, "", "it is the journal itself")
+	}
+	return err
+}
+
+// probe opens a queue and closes it again, so that what cannot be opened is
+// said before a run is recorded.
+func (s *soakSession) probe() error {
+	q, err := s.target.queues(s.job, s.writes(), s.app.clock)(0)
+	if err != nil {
+		return err
+	}
+	return q.Close()
+}
+
+func (s *soakSession) writes() bool {
+	for _, p := range s.job.Phases {
+		if p.Pattern != run.PatternNone && p.ReadPercent < 100 {
+			return true
+		}
+	}
+	return false
+}
+
+// close gives lock and drive back.
+func (s *soakSession) close() error {
+	err := s.target.close()
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.release())
+	}
+	return err
+}
+
+// wall is the calendar time of the drive's world.
+func (s *soakSession) wall() int64 {
+	if s.target.drive != nil {
+		return s.target.drive.clock.Wall().UnixNano()
+	}
+	return s.app.clock.Wall().UnixNano()
+}
+
+// begin records a new run, or takes up the one to be resumed.
+func (s *soakSession) begin(ctx context.Context, name, group string) (err error) {
+	if s.from != "" {
+		var full journal.Run
+		if s.recorder, full, err = s.journal.ResumeRun(ctx, s.from); err == nil {
+			s.full, s.header = &full, full.Header
+		}
+		return err
+	}
+	h := s.target.header
+	h.Name, h.Group, h.Job, h.Version, h.Kernel = name, group, s.job, version, kernelRelease()
+	if h.Host, err = os.Hostname(); err != nil {
+		h.Host = ""
+	}
+	h.StartWallUnixNS = s.wall()
+	s.header = h
+	s.recorder, err = s.journal.BeginRun(ctx, h)
+	return err
+}
+
+// run carries the job out.
+func (s *soakSession) run(ctx context.Context, show endurance.Observer, watch *soakWatch) (run.Verdict, error) {
+	t := s.target
+	cfg := endurance.Config{
+		Job: s.job, Recorder: watch.recorder(s), Queues: t.queues(s.job, s.writes(), s.app.clock), Sampler: t.sampler(),
+		Processors: t.processors(), Observer: show, Clock: s.app.clock, StartWallUnixNS: s.header.StartWallUnixNS,
+		BeforePhase: func(ctx context.Context, _ int) error {
+			if !s.writes() {
+				return nil
+			}
+			return t.check(ctx, s.kinds)
+		},
+	}
+	var err error
+	if cfg.Path, err = t.watchPath(); err != nil {
+		s.app.note("the PCIe path is not watched: %v", err)
+	}
+	if cfg.Of, err = s.written(ctx); err != nil {
+		return run.Verdict{State: run.StateInterrupted, Reason: err.Error(), ExitCode: run.ExitInterrupted}, err
+	}
+	if s.full != nil {
+		cfg.Resume, cfg.Samples = s.full.Checkpoint, s.full.Samples
+	}
+	d := t.drive
+	if d == nil || d.sim == nil {
+		return endurance.Run(ctx, cfg)
+	}
+	cfg.SaveDrive = d.sim.Save
+	return endurance.Simulate(ctx, cfg, d.sim.Clock())
+}
+
+// result is what came of it, and the error that the command ends with.
+func (s *soakSession) result(v run.Verdict, err error) (soakResult, error) {
+	id := s.recorder.ID()
+	r := newSoakResult(id, s.header, v, s.journal.Path())
+	err = errors.Join(err, r.Verified.list(context.Background(), s.journal, id))
+	switch {
+	case err != nil:
+		return r, &codedError{max(exitCode(err), v.ExitCode), err}
+	case v.ExitCode != exitOK:
+		return r, &codedError{v.ExitCode, fmt.Errorf("run %s: %s: %s%s", id, v.State, v.Reason, resumeHint(id, v))}
+	}
+	return r, nil
+}
+
+func resumeHint(id string, v run.Verdict) string {
+	if v.State.Resumable() {
+		return "; go on with: nvop soak resume " + id
+	}
+	return ""
+}

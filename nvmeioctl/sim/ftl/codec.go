@@ -49,7 +49,7 @@ func (f *FTL) AppendBinary(b []byte) ([]byte, error) {
 	b = le.AppendUint32(b, f.cfg.Geometry.PagesPerSuperblock)
 	b = le.AppendUint32(b, f.cfg.RatedCycles)
 	b = le.AppendUint64(b, f.cfg.Seed)
-	for _, n := range []uint64{f.count.HostPages, f.count.CollectedPages, f.count.LevelledPages,
+	for _, n := range []uint64{f.hostPages(), f.count.CollectedPages, f.count.LevelledPages,
 		f.count.Erases, f.due.owed, f.due.pay} {
 		b = le.AppendUint64(b, n)
 	}
@@ -157,6 +157,14 @@ func (f *FTL) UnmarshalBinary(b []byte) error {
 			return err
 		}
 	}
+	if fill := uint64(n.hostFill()); n.count.HostPages < fill {
+		return damaged("the host wrote %d pages and its frontier holds %d", n.count.HostPages, fill)
+	} else {
+		n.count.HostPages -= fill
+	}
+	if n.host.block != noBlock {
+		n.prefill()
+	}
 	if r.short || len(r.b) != 0 {
 		return damaged("%d bytes do not end where its map does", len(b))
 	}
@@ -169,10 +177,11 @@ func (f *FTL) UnmarshalBinary(b []byte) error {
 
 func (f *FTL) decodeBlocks(r *reader) error {
 	pages := f.cfg.Geometry.PagesPerSuperblock
+	now := uint32(f.count.HostPages / uint64(pages)) // the frontier is not known yet
 	for i := range f.state {
 		f.erases[i], f.fill[i], f.closed[i] = r.u32(), r.u32(), r.u32()
 		f.state[i] = state(r.take(1)[0])
-		if f.fill[i] > pages || f.closed[i] > f.hostSuperblocks() {
+		if f.fill[i] > pages || f.closed[i] > now {
 			return damaged("superblock %d holds %d pages of %d, closed at %d", i, f.fill[i], pages, f.closed[i])
 		}
 		var w *frontier
@@ -302,6 +311,10 @@ func (f *FTL) checkBlocks() error {
 		for w := block * words; w < (block+1)*words; w++ {
 			n += bits.OnesCount64(f.valid[w])
 		}
+		if block == f.host.block { // valid in advance
+			ahead := f.host.end - f.host.next
+			n, score = n-int(ahead), score-int32(ahead)
+		}
 		if int(score) != n || uint32(n) > f.filled(block) {
 			return fmt.Errorf("superblock %d has %d valid pages of %d programmed, counted %d",
 				i, n, f.filled(block), score)
@@ -342,7 +355,7 @@ func (f *FTL) checkCounters() error {
 	for i := range f.state {
 		now += uint64(f.filled(uint32(i)))
 	}
-	c := f.count
+	c := f.Counters()
 	const most = 1 << 42 // keeps debtUnit times a sum of counters within 64 bits
 	if c.HostPages >= most || c.CollectedPages >= most || c.LevelledPages >= most || c.Erases >= most {
 		return errors.New("a counter is beyond any drive's life")

@@ -6,8 +6,11 @@ import "math/bits"
 // until the reserve is whole again. It is the only place where pages move, so
 // that between two calls the layer is at rest.
 func (f *FTL) openHost() {
+	filled := uint64(f.hostFill())
 	f.closeFrontier(&f.host)
+	f.count.HostPages += filled
 	f.openFrontier(&f.host, stateHost)
+	f.prefill()
 	before := f.count.CollectedPages + f.count.LevelledPages
 	for f.freeLen < reserve {
 		f.collectOne()
@@ -15,6 +18,17 @@ func (f *FTL) openHost() {
 	f.level()
 	moved := f.count.CollectedPages + f.count.LevelledPages - before
 	f.due.episode(moved, f.cfg.Geometry.PagesPerSuperblock)
+}
+
+// prefill makes all pages of the host's frontier that are to be written valid in
+// advance: writing then changes what was there before and nothing else.
+func (f *FTL) prefill() {
+	for p := f.host.next; p < f.host.end; {
+		n := min(64-p&63, f.host.end-p)
+		f.valid[p>>6] |= (^uint64(0) >> (64 - n)) << (p & 63)
+		p += n
+	}
+	f.score[f.host.block] += int32(f.host.end - f.host.next)
 }
 
 func (f *FTL) closeFrontier(w *frontier) {
@@ -89,19 +103,39 @@ func (f *FTL) collectOne() {
 	f.erase(v)
 }
 
+// dense is from how many valid pages of 64 on it is faster to look at all than
+// to find each.
+const dense = 20
+
 // collectWord moves the pages whose bits are set in word, which are numbered
 // from first on, as far as the frontier has room, and returns the bits of the
 // rest. Half of all work is done here.
 func (f *FTL) collectWord(first uint32, word uint64) uint64 {
-	l2p, p2l, to := f.l2p, f.p2l, f.collect.next
+	l2p, to := f.l2p, f.collect.next
 	n := min(uint32(bits.OnesCount64(word)), f.collect.end-to)
-	for range n {
-		lpn := p2l[first+uint32(bits.TrailingZeros64(word))]
-		l2p[lpn] = to
-		p2l[to] = lpn
-		to++
+	from := (*[64]uint32)(f.p2l[first:])
+	list := f.p2l[to:][:n]
+	if n == uint32(bits.OnesCount64(word)) && n >= dense {
+		var lpns [64]uint32
+		at := uint64(0)
+		for _, lpn := range from {
+			lpns[at&63] = lpn // stays below the number looked at
+			at += word & 1
+			word >>= 1
+		}
+		for i := range list {
+			lpn := lpns[i&63]
+			l2p[lpn] = to + uint32(i)
+			list[i] = lpn
+		}
+	}
+	for i := 0; word != 0 && i < len(list); i++ {
+		lpn := from[bits.TrailingZeros64(word)&63]
+		l2p[lpn] = to + uint32(i)
+		list[i] = lpn
 		word &= word - 1
 	}
+	to += n
 	mask := ^uint64(0) >> (64 - n)
 	at, shift := f.collect.next>>6, f.collect.next&63
 	f.valid[at] |= mask << shift
@@ -184,5 +218,5 @@ func (f *FTL) hostFill() uint32 {
 // hostSuperblocks is how many superblocks the host has filled: the layer's own
 // measure of time.
 func (f *FTL) hostSuperblocks() uint32 {
-	return uint32(f.count.HostPages / uint64(f.cfg.Geometry.PagesPerSuperblock))
+	return uint32(f.hostPages() / uint64(f.cfg.Geometry.PagesPerSuperblock))
 }

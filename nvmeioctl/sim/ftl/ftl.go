@@ -61,6 +61,8 @@ type FTL struct {
 	freeHead uint32
 	freeLen  uint32
 
+	// The host's frontier counts as valid from its opening: that a page of it is
+	// still to be written shows in next alone.
 	host, collect frontier
 	mapped        uint32
 	count         Counters
@@ -116,19 +118,56 @@ func (f *FTL) Write(lpn uint32) {
 		f.openHost()
 	}
 	page := f.host.next
-	f.host.next++
-	f.count.HostPages++
+	f.host.next = page + 1
 	old := f.l2p[lpn]
 	f.l2p[lpn] = page
 	f.p2l[page] = lpn
-	f.valid[page>>6] |= 1 << (page & 63)
-	f.score[page>>f.shift]++
 	if old == unmapped {
 		f.mapped++
 		return
 	}
 	f.valid[old>>6] &^= 1 << (old & 63)
-	f.score[old>>f.shift]--
+	f.score[old>>(f.shift&31)]--
+}
+
+// batch is how many writes are worked off together.
+const batch = 64
+
+// WriteBatch is Write of each page in turn, and faster: the waits for what
+// random writes read overlap.
+func (f *FTL) WriteBatch(lpns []uint32) {
+	for len(lpns) > 0 {
+		if f.host.next == f.host.end {
+			f.openHost()
+		}
+		n := min(len(lpns), batch, int(f.host.end-f.host.next))
+		f.writeSome(lpns[:n])
+		lpns = lpns[n:]
+	}
+}
+
+// writeSome writes at most batch pages, for which the frontier has room. First
+// the map, whose entries do not wait for each other, then what they replaced.
+func (f *FTL) writeSome(lpns []uint32) {
+	var olds [batch]uint32
+	page := f.host.next
+	l2p, p2l := f.l2p, f.p2l[page:][:len(lpns)]
+	for i, lpn := range lpns {
+		olds[i&(batch-1)] = l2p[lpn]
+		l2p[lpn] = page + uint32(i)
+		p2l[i] = lpn
+	}
+	f.host.next = page + uint32(len(lpns))
+	valid, score, shift := f.valid, f.score, f.shift&31
+	for i := range lpns {
+		old := olds[i&(batch-1)]
+		if old == unmapped {
+			f.mapped++
+			continue
+		}
+		valid[old>>6] &^= 1 << (old & 63)
+		score[old>>shift]--
+	}
 }
 
 // Touch reads what a Write of the page would read first, so that it is in the
@@ -143,8 +182,14 @@ func (f *FTL) Touch(lpn uint32) uint64 {
 
 // WriteRun writes n logical pages from lpn on, in order.
 func (f *FTL) WriteRun(lpn, n uint32) {
-	for end := lpn + n; lpn < end; lpn++ {
-		f.Write(lpn)
+	var list [batch]uint32
+	for n > 0 {
+		k := min(n, batch)
+		for i := range k {
+			list[i] = lpn + i
+		}
+		f.WriteBatch(list[:k])
+		lpn, n = lpn+k, n-k
 	}
 }
 
@@ -168,4 +213,12 @@ func (f *FTL) Mapped(lpn uint32) bool { return f.l2p[lpn] != unmapped }
 func (f *FTL) MappedPages() uint32 { return f.mapped }
 
 // Counters returns what has been done since the drive was new.
-func (f *FTL) Counters() Counters { return f.count }
+func (f *FTL) Counters() Counters {
+	c := f.count
+	c.HostPages = f.hostPages()
+	return c
+}
+
+// hostPages is what the host has written: count.HostPages is of the superblocks
+// before the frontier, so that a write has one number less to change.
+func (f *FTL) hostPages() uint64 { return f.count.HostPages + uint64(f.hostFill()) }

@@ -143,7 +143,7 @@ func (a *app) firmwareState(ctx context.Context, d *drive) (firmwareState, error
 	if r.Quirks == nil {
 		r.Quirks = []firmware.Quirk{}
 	}
-	if rec, id, ok := a.lastFirmware(ctx, s.Serial); ok {
+	if rec, id, ok := firmware.LastRecord(a.firmwareHistories(ctx, s.Serial)); ok {
 		r.Record, r.Transaction = &rec, id
 	}
 	if revision, _, pending := s.Pending(); pending {
@@ -155,15 +155,16 @@ func (a *app) firmwareState(ctx context.Context, d *drive) (firmwareState, error
 	return r, nil
 }
 
-// lastFirmware is what the journal last says about a drive's firmware. A journal
-// that is not there, or cannot be read, says nothing: the drive speaks for itself.
-func (a *app) lastFirmware(ctx context.Context, serial string) (r firmware.Record, transaction string, ok bool) {
+// firmwareHistories are the transactions of a drive that had to do with firmware. A
+// journal that is not there, or cannot be read, says nothing: the drive speaks for
+// itself.
+func (a *app) firmwareHistories(ctx context.Context, serial string) []txn.History {
+	var histories []txn.History
 	err := a.withJournal(ctx, journal.ReadOnly, func(j *journal.Journal) error {
 		list, err := j.Transactions(ctx)
 		if err != nil {
 			return err
 		}
-		var histories []txn.History
 		for _, t := range list {
 			if t.Identity.Serial != serial || !hasFirmware(t) {
 				continue
@@ -174,13 +175,12 @@ func (a *app) lastFirmware(ctx context.Context, serial string) (r firmware.Recor
 			}
 			histories = append(histories, h)
 		}
-		r, transaction, ok = firmware.LastRecord(histories)
 		return nil
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		a.note("the journal says nothing about firmware: %v", err)
 	}
-	return r, transaction, ok && err == nil
+	return histories
 }
 
 func hasFirmware(t txn.Transaction) bool {
@@ -235,6 +235,11 @@ func (c fwUpdateCmd) Run(ctx context.Context, a *app) error {
 		image, err := loadImage(c.Image)
 		if err != nil {
 			return firmware.Planned{}, err
+		}
+		// Only a drive knows what revision an image brings; one that was loaded
+		// before is known by its sum.
+		if w.Revision == "" && image != nil {
+			w.Revision = firmware.RevisionOf(a.firmwareHistories(ctx, s.Serial), image.SHA256)
 		}
 		return firmware.Plan(s, w, image, firmware.Options{AllowLive: c.AllowLive, Again: c.Again, Pad: c.Pad})
 	})

@@ -241,14 +241,15 @@ type TelemetryHeader struct {
 	Reason [128]byte `json:"-"`
 }
 
-// Areas is the highest data area that has data, 0 for none.
+// Areas is the highest data area that adds data, 0 for none.
 func (h TelemetryHeader) Areas() int {
-	for n := len(h.LastBlocks); n > 0; n-- {
-		if h.LastBlocks[n-1] != 0 {
-			return n
+	areas := 0
+	for i, n := range h.AreaBytes() {
+		if n > 0 {
+			areas = i + 1
 		}
 	}
-	return 0
+	return areas
 }
 
 // SizeBytes is the length of the log up to and with a data area of 1..4: the

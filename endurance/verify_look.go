@@ -284,24 +284,24 @@ func difference(d *pattern.Diagnosis, block []byte) (want, found []byte) {
 func describe(d *pattern.Diagnosis, e *pattern.Expected, m *run.Mismatch) string {
 	expected := "generation not known"
 	if e.Known {
-		expected = fmt.Sprintf("generation %d expected", e.Generation)
+		expected = run.GenerationText(e.Generation) + " expected"
 	}
 	what := ""
 	switch d.Finding {
 	case pattern.Lost, pattern.Intact:
 		what = "holds nothing of this run"
 		if d.HasHeader && d.Header.Run == m.FoundRun && d.Header.LBA == m.LBA {
-			what = fmt.Sprintf("holds generation %d", d.Header.Generation)
+			what = "holds " + run.GenerationText(d.Header.Generation)
 			if e.Known && d.Header.Generation > e.Generation {
 				what += ", which is later than this journal knows"
 			}
 		}
 	case pattern.Misdirected:
-		what = fmt.Sprintf("holds the block of LBA %d, generation %d", d.Header.LBA, d.Header.Generation)
+		what = fmt.Sprintf("holds the block of LBA %d, %s", d.Header.LBA, run.GenerationText(d.Header.Generation))
 	case pattern.Torn:
 		what = "is part of one write and part of another"
 		if d.HasOther {
-			what += fmt.Sprintf(" (generation %d)", d.Other)
+			what += " (" + run.GenerationText(d.Other) + ")"
 		}
 	default:
 		what = "has changed bits"

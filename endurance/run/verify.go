@@ -1,6 +1,9 @@
 package run
 
-import "fmt"
+import (
+	"encoding/hex"
+	"fmt"
+)
 
 // Check says what of a phase is compared with what must be there.
 type Check string
@@ -107,12 +110,33 @@ type Mismatch struct {
 	OffsetBytes uint32 `json:"offset_bytes"`
 	Bytes       uint32 `json:"bytes"`
 	// Expected and Found are up to 64 bytes from there on.
-	Expected []byte `json:"expected,omitempty"`
-	Found    []byte `json:"found,omitempty"`
+	Expected Hex `json:"expected_hex,omitempty"`
+	Found    Hex `json:"found_hex,omitempty"`
 	// Status is the drive's answer to the read, of an unreadable block.
 	Status uint16 `json:"status,omitempty"`
 	// Text is for people.
 	Text string `json:"text"`
+}
+
+// Hex is bytes that are hexadecimal digits as text.
+type Hex []byte
+
+// MarshalText implements encoding.TextMarshaler.
+func (h Hex) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *Hex) UnmarshalText(text []byte) (err error) {
+	*h, err = hex.AppendDecode(nil, text)
+	return err
+}
+
+// GenerationText says which write a generation is: 62:48 are the phase, below
+// them 1 + the pass, or the position where the order draws anew.
+func GenerationText(generation uint64) string {
+	if phase := generation >> 48; phase != 0 {
+		return fmt.Sprintf("generation %d of phase %d", generation&(1<<48-1), phase)
+	}
+	return fmt.Sprintf("generation %d", generation)
 }
 
 // Verified counts logical blocks that were read to be compared.

@@ -1,7 +1,6 @@
 package endurance
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -61,7 +60,10 @@ type ledger struct {
 	limits  []run.LimitResult
 	rules   rules
 
-	scribe  *scribe
+	scribe *scribe
+	// waiting says that a commit is being tried again and again, and that the
+	// workers are held meanwhile.
+	waiting bool
 	pending uint64 // the mark that the commit under way will allow
 	// crashHigh is how far a session that crashed in this phase may have gone.
 	crashHigh uint64
@@ -443,34 +445,6 @@ func (l *ledger) keep(s run.Sample) {
 		}
 	}
 	l.samples = kept
-}
-
-// scribe commits batches in a goroutine of its own, one at a time.
-type scribe struct {
-	in   chan *run.Batch
-	out  chan error
-	busy bool
-}
-
-// newScribe starts the goroutine. Its commits are not cut short by ctx: what
-// ends a run still has to be recorded.
-func newScribe(ctx context.Context, r Recorder) *scribe {
-	s := &scribe{in: make(chan *run.Batch), out: make(chan error, 1)}
-	ctx = context.WithoutCancel(ctx)
-	go func() {
-		defer close(s.out)
-		for b := range s.in {
-			s.out <- r.Commit(ctx, b)
-		}
-	}()
-	return s
-}
-
-// stop ends the goroutine and waits for it. Nothing is under way.
-func (s *scribe) stop() {
-	close(s.in)
-	for range s.out {
-	}
 }
 
 // settle waits for the commit under way and lets the workers go as far as it

@@ -69,7 +69,12 @@ type machine struct {
 	stopped    nvmeioctl.Instant // when submission was stopped
 	begun      nvmeioctl.Instant // when the phase was given to the threads
 	lostThread bool
-	look       lookout
+	// hangs is what does not come back; troubleSince is when recording began to
+	// fail.
+	hangs        chan hang
+	troubleSince nvmeioctl.Instant
+	fruitless    fruitless
+	look         lookout
 }
 
 // Run carries out a job on real queues, one thread a worker, until it is
@@ -97,6 +102,7 @@ func Run(ctx context.Context, cfg Config) (run.Verdict, error) {
 		defer runtime.GOMAXPROCS(have)
 	}
 	m := &machine{session: s, clock: cfg.Clock, tallies: make(chan *tally, talliesPerWorker*int(cfg.Job.Workers))}
+	m.hangs = make(chan hang, 2*cfg.Job.Workers)
 	if err := m.open(); err != nil {
 		m.dismiss()
 		m.running.Wait()
@@ -200,6 +206,7 @@ func (m *machine) carryOut(t *thread, a assignment) {
 	if err := w.begin(a.stage, m.job.LBABytes, a.mark, a.low, a.start, a.deadline); err != nil {
 		w.fail(err)
 	}
+	dog := watchdog{next: a.start}
 	for w.reaped = 0; ; {
 		// The time of the last completion is as good as now, and costs nothing.
 		now := w.lastDone
@@ -208,6 +215,14 @@ func (m *machine) carryOut(t *thread, a assignment) {
 		}
 		if now >= w.rowEnd {
 			w.roll(now)
+		}
+		if now >= dog.next {
+			if h, said := dog.look(w, now); said {
+				select {
+				case m.hangs <- h:
+				default: // the ledger is behind: the rows will show it
+				}
+			}
 		}
 		w.floor = now
 		switch w.step(min(w.rowEnd, now.Add(stepMost))) {
@@ -353,7 +368,11 @@ func (m *machine) keep(ctx context.Context) {
 		case t := <-m.tallies:
 			m.arrive(t)
 		case err := <-m.ledger.scribe.out:
-			m.ledger.settled(err)
+			m.settled(err)
+		case err := <-m.ledger.scribe.trouble:
+			m.troubled(err)
+		case h := <-m.hangs:
+			m.hanging(h)
 		case s := <-m.health.results:
 			m.sampled(s)
 		case <-done:
@@ -430,6 +449,7 @@ func (m *machine) row(second, activeNS int64, silent uint32) {
 		y.reset()
 		m.threads[y.worker].free <- y
 	}
+	m.failing()
 	m.report(false)
 }
 

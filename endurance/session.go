@@ -188,6 +188,7 @@ func (s *session) lost(err error) {
 // finish commits the end and returns the verdict.
 func (s *session) finish(clockNS int64) (run.Verdict, error) {
 	l := s.ledger
+	l.scribe.giveUp()
 	if s.state == run.StateRunning {
 		s.state, s.reason = run.StateFinished, "finished"
 		l.event(max(l.cp.NextSecond-1, 0), run.EventFinished, "finished")

@@ -55,6 +55,12 @@ func (e *OpenError) Unwrap() error { return e.Err }
 // ExitCode is the process's exit code for this error.
 func (e *OpenError) ExitCode() int { return 1 }
 
+// Transient says that the same may go well later, without anything changed in
+// the journal: no space left, an I/O error, somebody else at work in it.
+func (e *OpenError) Transient() bool {
+	return hasCode(e.Err, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN)
+}
+
 // DefaultPath is where the journal lies when none is named: the system's for
 // root, else the user's own. getenv is os.Getenv or a test's stand-in.
 func DefaultPath(root bool, getenv func(string) string) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"slices"
 	"strconv"
@@ -26,6 +27,9 @@ const checkpointsKept = 8
 type Recorder struct {
 	j      *Journal
 	number int64
+	// file is the journal's file as it was when recording began; nil when it
+	// could not be looked at.
+	file fs.FileInfo
 }
 
 // ID names the run in this journal: "r1", "r2" and so on, never used again.
@@ -37,7 +41,7 @@ func (j *Journal) BeginRun(ctx context.Context, h run.Header) (*Recorder, error)
 	if err != nil {
 		return nil, fmt.Errorf("journal: begin run: %w", err)
 	}
-	r := &Recorder{j: j}
+	r := (&Recorder{j: j}).identify()
 	err = j.write(ctx, "begin run", func(tx *sql.Tx) error {
 		drive, err := driveID(ctx, tx, h.SubsystemNQN, h.Serial, h.Model)
 		if err != nil {
@@ -155,6 +159,9 @@ func loadRunState(ctx context.Context, q querier, number int64) (runState, error
 // whether its commit went through may repeat it. A batch whose rows do not add
 // up to its checkpoint, or whose marks go back, is refused.
 func (r *Recorder) Commit(ctx context.Context, b *run.Batch) error {
+	if err := r.present(); err != nil {
+		return err
+	}
 	checkpoint, err := json.Marshal(&b.Checkpoint)
 	if err != nil {
 		return fmt.Errorf("journal: checkpoint: %w", err)

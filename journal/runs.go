@@ -186,7 +186,7 @@ func (j *Journal) ResumeRun(ctx context.Context, id string) (*Recorder, Run, err
 		return nil, r, fmt.Errorf("journal %s: resume run %s: %w", j.path, id, ErrReadOnly)
 	}
 	number, _ := runNumber(id)
-	return &Recorder{j: j, number: number}, r, nil
+	return (&Recorder{j: j, number: number}).identify(), r, nil
 }
 
 // Row is a recorded row: one second, or one minute after thinning.

@@ -16,6 +16,8 @@ const (
 	EventDeviceGone   EventKind = "device_gone"
 	EventStalled      EventKind = "stalled"
 	EventMoving       EventKind = "moving"   // completions after a stall
+	EventHung         EventKind = "hung"     // operations have been in flight for a second
+	EventBack         EventKind = "back"     // what hung has completed
 	EventMismatch     EventKind = "mismatch" // the first block of a kind that is not as it must be
 	EventSampleFailed EventKind = "sample_failed"
 	EventEpoch        EventKind = "epoch"           // counters cannot be compared across it

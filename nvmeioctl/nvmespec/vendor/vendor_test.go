@@ -229,6 +229,9 @@ func TestFixture_cachelibUnit(t *testing.T) {
 	item12(b, 2, 0xAD, 70, byte(num(4)), byte(num(4)>>8), byte(num(5)), byte(num(5)>>8), byte(num(6)), byte(num(6)>>8))
 	item12(b, 11, 0xF4, 100, raw(num(2))...)
 	item12(b, 12, 0xF5, 100, raw(num(3))...)
+	if h, err := vendor.Decode(vendor.Intel, ca, b); err != nil || h.NANDWrittenBytes != nvmespec.U128(num(1)) || !h.Verified || h.UnitAssumed {
+		t.Errorf("Intel's own: %+v, %v", h, err)
+	}
 	h, err := vendor.Decode(vendor.Memblaze, ca, b)
 	if err != nil || h.NANDWrittenBytes != nvmespec.U128(num(1)) {
 		t.Errorf("%s bytes, CacheLib expects %d: %v", h.NANDWrittenBytes, num(1), err)

@@ -281,41 +281,6 @@ func TestHealthPercent(t *testing.T) {
 	}
 }
 
-// The true remaining life is within the interval for any linear wear, and the
-// interval narrows as steps are seen.
-func TestEstimate_holdsTheTrueLife(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		perPercent := rapid.Float64Range(1e13, 1e15).Draw(t, "bytes a percent")
-		offset := rapid.Float64Range(0, 50).Draw(t, "percent before")
-		step := rapid.Float64Range(0.01, 0.5).Draw(t, "percent between samples")
-		n := rapid.IntRange(2, 200).Draw(t, "samples")
-		var samples []Sample
-		media := 1e15
-		for i := range n {
-			used := offset + float64(i)*step
-			if used > 99 {
-				break
-			}
-			bytes := media + float64(i)*step*perPercent
-			samples = append(samples, Sample{
-				Host:  []Host{{Source: "h", UnitBytes: 512_000, Before: N(1 + uint64(i)), After: N(1 + uint64(i))}},
-				Media: []Media{{Source: "m", UnitBytes: 1, Units: N(uint64(bytes))}}, PercentageUsed: uint8(used),
-			})
-		}
-		life := Estimate(samples)
-		if !life.Available {
-			t.Fatalf("%+v", life)
-		}
-		truth := (100 - offset - float64(len(samples)-1)*step) * perPercent
-		if truth < life.MediaBytes.Low*(1-1e-9) || life.HighKnown && truth > life.MediaBytes.High*(1+1e-9) {
-			t.Fatalf("true %.4g, interval %+v after %d steps", truth, life.MediaBytes, life.Steps)
-		}
-		if life.Steps >= 5 && (!life.HighKnown || life.MediaBytes.High > 3*life.MediaBytes.Low+perPercent*2) {
-			t.Fatalf("%d steps leave %+v", life.Steps, life.MediaBytes)
-		}
-	})
-}
-
 func ExampleMeasure() {
 	var samples []Sample
 	for i := range uint64(400) {

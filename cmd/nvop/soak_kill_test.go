@@ -39,8 +39,8 @@ func newKillPlan(t *testing.T, seed uint64) killPlan {
 func (p killPlan) carryOut(w *workshop, resume []string, start ...string) (done soakResult, killed int) {
 	w.t.Helper()
 	args := start
-	for range p.kills {
-		if !w.killAfter(p.wait(), args...) {
+	for range 3 * p.kills {
+		if killed == p.kills || !w.killAfter(p.wait(), args...) {
 			break
 		}
 		var runs soakListResult
@@ -50,6 +50,10 @@ func (p killPlan) carryOut(w *workshop, resume []string, start ...string) (done 
 		}
 		killed++
 		args = resume
+	}
+	if killed == 0 {
+		w.must(&done, args...)
+		return done, 0
 	}
 	var status soakResult
 	if w.must(&status, "soak", "status"); status.State == string(run.StateFinished) {
@@ -157,7 +161,8 @@ func TestKill_verifiedSoakOfALoopDevice(t *testing.T) {
 				t.Errorf("it ended as %s, %s: %+v", done.Verdict, done.Reason, done.Verified)
 			}
 			ops, gaps := w.admitted("r1")
-			if gaps != killed {
+			// Killed before its first commit a session has submitted nothing.
+			if gaps > killed {
 				t.Errorf("%d kills and %d gaps", killed, gaps)
 			}
 			wrote, read := writtenAfter-writtenBefore, readAfter-readBefore
@@ -199,7 +204,7 @@ func TestKill_verifiedSoakOfASimulatedDrive(t *testing.T) {
 	w.verifyAll("r1", 64<<20/512)
 	var history runHistory
 	w.must(&history, "journal", "show", "r1")
-	if len(history.Gaps) != killed {
+	if len(history.Gaps) > killed {
 		t.Errorf("%d kills and %d gaps", killed, len(history.Gaps))
 	}
 }

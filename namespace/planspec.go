@@ -116,11 +116,13 @@ func (p *planner) settings(s Spec, only func(SettingField) bool, t target) error
 		if !ok || !only(f) {
 			continue
 		}
+		key := f.key(t.nsid)
 		if f.Fixed != "" {
-			p.note("%s is judged by an audit only: %s", f.Path, f.Fixed)
+			if r, ok := p.inv.Feature(key); !ok || !p.inv.Judge(f, want, r).Same {
+				p.note("%s is not as wanted, and is judged by an audit only: %s", f.Path, f.Fixed)
+			}
 			continue
 		}
-		key := f.key(t.nsid)
 		if done[key] {
 			continue
 		}

@@ -49,12 +49,14 @@ type grammar struct {
 	Output  string `short:"o" enum:"table,json" default:"table" help:"Show the result as a table or as one JSON document." placeholder:"table|json"`
 	Journal string `help:"Journal file (default: /var/lib/nvop/journal.db for root, else $XDG_STATE_HOME/nvop/journal.db)." placeholder:"FILE"`
 
-	List    listCmd    `cmd:"" help:"List controllers and namespaces of this host." group:"know"`
-	Show    showCmd    `cmd:"" help:"Show one drive on a page." group:"know"`
-	Log     logCmd     `cmd:"" help:"Read a log page." group:"know"`
-	Decode  decodeCmd  `cmd:"" help:"Read a raw dump as nvme-cli saves it." group:"know"`
-	Record  recordCmd  `cmd:"" help:"Keep a whole reading conversation with a drive in a file." group:"know"`
-	Feature featureCmd `cmd:"" help:"Read or change a feature." group:"know"`
+	List     listCmd     `cmd:"" help:"List controllers and namespaces of this host." group:"know"`
+	Show     showCmd     `cmd:"" help:"Show one drive on a page." group:"know"`
+	Log      logCmd      `cmd:"" help:"Read a log page." group:"know"`
+	Decode   decodeCmd   `cmd:"" help:"Read a raw dump as nvme-cli saves it." group:"know"`
+	Record   recordCmd   `cmd:"" help:"Keep a whole reading conversation with a drive in a file." group:"know"`
+	Snapshot snapshotCmd `cmd:"" help:"Keep everything that can be read about a drive's configuration." group:"know"`
+	Diff     diffCmd     `cmd:"" help:"Compare two snapshots, or a snapshot with a drive; exit code 3 if they differ." group:"know"`
+	Feature  featureCmd  `cmd:"" help:"Read or change a feature." group:"know"`
 
 	SelfTest  selftestCmd  `cmd:"" name:"selftest" help:"Start, stop and read the drive's self-tests." group:"know"`
 	Telemetry telemetryCmd `cmd:"" help:"Read the drive's telemetry into a file." group:"know"`
@@ -68,8 +70,10 @@ type grammar struct {
 	Sanitize sanitizeCmd `cmd:"" help:"Erase all data of a drive for good, and follow it." group:"shape"`
 	Reset    resetCmd    `cmd:"" help:"Reset a controller or a subsystem." group:"shape"`
 	Rescan   rescanCmd   `cmd:"" help:"Have the host look at the namespaces again." group:"shape"`
+	Spec     specCmd     `cmd:"" help:"Write, check and describe desired states." group:"shape"`
 	Plan     planCmd     `cmd:"" help:"Show how a drive would be brought to a desired state." group:"shape"`
 	Apply    applyCmd    `cmd:"" help:"Bring a drive to a desired state." group:"shape"`
+	Audit    auditCmd    `cmd:"" help:"Judge drives by a desired state; exit code 3 for findings." group:"shape"`
 	Resume   resumeCmd   `cmd:"" help:"Carry on an interrupted change." group:"shape"`
 	Rollback rollbackCmd `cmd:"" help:"Undo an interrupted change." group:"shape"`
 

@@ -95,6 +95,7 @@ func onDrive(spec string) map[string][]string {
 		"feature set": {"power-management", "--value", "1"}, "ns list": {}, "ns create": {"--size", "1GB"},
 		"ns delete": {"--nsid", "1"}, "ns attach": {"--nsid", "1"}, "ns detach": {"--nsid", "1"},
 		"op set": {"--size", "max"}, "op plan": {"--size", "max"}, "op predict": {}, "format": {}, "plan": {"-f", spec}, "apply": {"-f", spec},
+		"audit": {"-f", spec}, "spec init": {}, "snapshot": {},
 		"pcie set":   {"--mps", "auto"},
 		"soak start": {"--rw", "randwrite", "--size", "1MB"},
 		"fw list":    {}, "power list": {}, "power set": {"--state", "1"}, "fw verify": {}, "fw update": {"--revision", "X"}, "fw download": {"--image", spec}, "fw commit": {"--slot", "2"},

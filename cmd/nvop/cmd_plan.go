@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"nvop/journal"
 	"nvop/namespace"
@@ -12,75 +11,58 @@ import (
 	"nvop/namespace/txn"
 )
 
-// specFlag names the desired state.
-type specFlag struct {
-	File string `short:"f" required:"" type:"existingfile" help:"The desired state of the drive, a YAML file." placeholder:"SPEC"`
-}
-
-func (f specFlag) read() (namespace.Spec, error) {
-	text, err := os.ReadFile(f.File)
-	if err != nil {
-		return namespace.Spec{}, err
-	}
-	return namespace.ParseSpec(f.File, text)
-}
-
 type planCmd struct {
-	driveArg
+	fleetArg
 	specFlag
 	traceFlag
-	AllowFabrics          bool `help:"Allow capacity changes on a drive that is not on PCIe."`
-	AcceptCriticalWarning bool `help:"Allow changes to a drive whose SMART log shows a critical warning."`
+	All                   bool   `help:"Plan for every drive of this host that a rule is for."`
+	Out                   string `help:"Write the plans to this file, for apply to carry out exactly." placeholder:"FILE"`
+	AllowFabrics          bool   `help:"Allow capacity changes on a drive that is not on PCIe."`
+	AcceptCriticalWarning bool   `help:"Allow changes to a drive whose SMART log shows a critical warning."`
+	AcceptUnknownCapacity bool   `help:"Allow a larger namespace on a drive that does not report its capacity."`
 }
 
 func (planCmd) Help() string {
-	return "Reads the drive and prints what apply would do, with the exact commands. It changes nothing.\n\nExample: nvop plan /dev/nvme0 -f spec.yaml"
+	return `Reads drives and prints what apply would do, with the exact commands. It changes nothing.
+
+Example:
+  nvop plan /dev/nvme0 -f spec.yaml
+  nvop plan --all -f fleet.yaml --out plan.json`
 }
 
-func (c planCmd) Run(ctx context.Context, a *app) (err error) {
-	spec, err := c.read()
+func (c planCmd) Run(ctx context.Context, a *app) error {
+	specs, err := c.read()
 	if err != nil {
 		return err
 	}
-	d, err := a.open(c.Drive)
+	addresses, err := c.addresses(c.All)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
-	if err := a.dress(d, c.traceFlag); err != nil {
+	o := namespace.Options{AllowFabrics: c.AllowFabrics, AcceptCriticalWarning: c.AcceptCriticalWarning, AcceptUnknownCapacity: c.AcceptUnknownCapacity}
+	if o.Images, err = loadImages(specs); err != nil {
 		return err
 	}
-	inv, err := d.inventory(ctx)
-	if err != nil {
-		return err
+	items := a.planFleet(ctx, addresses, specs, c.traceFlag, o, c.All)
+	defer closeFleet(items)
+	if len(addresses) == 1 && !c.All && items[0].err != nil {
+		return items[0].err
 	}
-	p, err := namespace.PlanSpec(inv, spec, namespace.Options{AllowFabrics: c.AllowFabrics, AcceptCriticalWarning: c.AcceptCriticalWarning})
-	if err != nil {
-		return err
+	if c.Out != "" {
+		file := namespace.NewPlanFile(plansOf(items), c.File, a.clock.Wall())
+		if len(file.Plans) == 0 {
+			return refusedf("plan", c.File, "", "there is no drive to plan for")
+		}
+		if err := writePlanFile(c.Out, file); err != nil {
+			return err
+		}
+		a.note("wrote %s, digest %s; carry it out with: nvop apply %s --confirm-digest %s", c.Out, file.Digest, c.Out, file.Digest[:digestShown])
 	}
-	return a.print(planResult{Plan: p, AlreadySo: p.AlreadySo()})
-}
-
-type applyCmd struct {
-	driveArg
-	specFlag
-	changeFlags
-}
-
-func (applyCmd) Help() string {
-	return "Example: nvop apply /dev/nvme0 -f spec.yaml --confirm-serial S1234"
-}
-
-func (c applyCmd) Run(ctx context.Context, a *app) error {
-	spec, err := c.read()
-	if err != nil {
-		return err
+	if len(addresses) == 1 && !c.All {
+		p := items[0].plan
+		return a.print(planResult{Plan: p, AlreadySo: p.AlreadySo()})
 	}
-	return a.change(ctx, c.Drive, c.changeFlags, func(inv namespace.Inventory, _ uint32) (namespace.Plan, error) {
-		p, err := namespace.PlanSpec(inv, spec, c.options())
-		p.Title = "apply -f " + c.File
-		return p, err
-	})
+	return a.printPlans(items)
 }
 
 // againFlags are those of resume and rollback.

@@ -58,6 +58,14 @@ type showResult struct {
 	LifetimeWAFReason string   `json:"lifetime_waf_reason,omitempty"`
 	LifetimeWAFSource string   `json:"lifetime_waf_source,omitempty"`
 
+	// Features are the settings that matter, in the words of a spec.
+	Features []showFeature `json:"features"`
+	// DriveWrites is how many times the user capacity was written by the host
+	// since manufacture, and DriveWritesPerDay so often a day of power-on time; nil
+	// where that cannot be told.
+	DriveWrites       *float64 `json:"drive_writes"`
+	DriveWritesPerDay *float64 `json:"drive_writes_per_day"`
+
 	Uses     []inuse.Use         `json:"uses"`
 	Problems []namespace.Problem `json:"problems,omitempty"`
 }
@@ -78,6 +86,61 @@ func (c showCmd) Run(ctx context.Context, a *app) (err error) {
 	return a.print(r)
 }
 
+// shownFields are the settings that the page shows.
+func shownFields() []string {
+	return []string{
+		"power.state", "power.vendor_limit", "features.write_cache.enabled", "features.apst.enabled", "features.temperature_threshold.over",
+		"features.temperature_threshold.under", "features.host_thermal.light", "features.host_thermal.heavy",
+		"features.interrupt_coalescing.threshold", "features.interrupt_coalescing.time_us", "features.arbitration.burst_log2",
+		"features.error_recovery.retry_ms", "features.timestamp.skew_seconds_max", "features.queues.submission", "features.queues.completion",
+	}
+}
+
+// showFeature is one setting as a drive has it now.
+type showFeature struct {
+	Field string `json:"field"`
+	NSID  uint32 `json:"nsid,omitempty"`
+	Value string `json:"value"`
+	// Saved is the value after a power cycle, where that is another one.
+	Saved string `json:"saved,omitempty"`
+}
+
+// features lists what was read of the settings that a reviewer looks at.
+func (r *showResult) features(inv namespace.Inventory) {
+	r.Features = []showFeature{}
+	for _, f := range namespace.Settings() {
+		for _, reading := range inv.Features {
+			if reading.Feature != f.Feature || reading.Selector != f.Selector || reading.Current == nil {
+				continue
+			}
+			value, err := f.Read(*reading.Current, inv.TakenAt)
+			if err != nil {
+				continue
+			}
+			shown := showFeature{Field: f.Path, NSID: reading.NSID, Value: f.Format(value)}
+			if reading.Saved != nil {
+				if saved, err := f.Read(*reading.Saved, inv.TakenAt); err == nil && saved != value {
+					shown.Saved = f.Format(saved)
+				}
+			}
+			r.Features = append(r.Features, shown)
+		}
+	}
+}
+
+// endurance is what the host has written, in drive writes.
+func (r *showResult) endurance() {
+	if r.Health == nil || r.UserBytes == 0 {
+		return
+	}
+	writes := r.Health.BytesWritten().Float64() / float64(r.UserBytes)
+	r.DriveWrites = &writes
+	if hours := r.Health.PowerOnHours.Float64(); hours >= 24 {
+		perDay := writes / hours * 24
+		r.DriveWritesPerDay = &perDay
+	}
+}
+
 // page reads everything the page shows. Only a controller that cannot be
 // identified is an error; all else that cannot be read is listed as a problem.
 func (d *drive) page(ctx context.Context) (showResult, error) {
@@ -85,7 +148,7 @@ func (d *drive) page(ctx context.Context) (showResult, error) {
 	if err != nil {
 		return showResult{}, err
 	}
-	inv, err := d.inventory(ctx)
+	inv, err := d.inventoryWith(ctx, namespace.FeatureNeed{Fields: shownFields(), Saved: true})
 	if err != nil {
 		return showResult{}, err
 	}
@@ -105,7 +168,9 @@ func (d *drive) page(ctx context.Context) (showResult, error) {
 	}
 	r.OverProvisioning = namespace.OverProvision(r.TotalBytes, r.UserBytes)
 	r.settings(ctx, d, ctrl)
+	r.features(inv)
 	r.wear(ctx, d)
+	r.endurance()
 	uses, err := d.uses(nil)
 	if err != nil {
 		r.Problems = append(r.Problems, namespace.Problem{What: "use of the drive", Error: err.Error()})

@@ -21,6 +21,7 @@ func (r showResult) Text(p *render.Page) {
 	p.Grid([]string{">index", ">data", ">metadata", "performance", "in use"}, r.formatRows())
 	r.firmwareText(p)
 	r.powerText(p)
+	r.featureText(p)
 	r.healthText(p)
 	if len(r.Uses) > 0 {
 		p.Title("in use")
@@ -124,6 +125,41 @@ func (r showResult) powerText(p *render.Page) {
 	p.Pairs("autonomous transitions", r.APST, "write cache", r.WriteCache)
 }
 
+// featureText shows features in the words of a spec, a line a feature.
+func (r showResult) featureText(p *render.Page) {
+	if len(r.Features) == 0 {
+		return
+	}
+	p.Title("features")
+	var pairs []string
+	for _, f := range r.Features {
+		name := strings.TrimPrefix(f.Field, "features.")
+		if name == "timestamp.skew_seconds_max" {
+			name = "timestamp (seconds off)"
+		}
+		if f.NSID != 0 {
+			name += fmt.Sprintf(" of namespace %d", f.NSID)
+		}
+		value := f.Value
+		if f.Saved != "" {
+			value += " (" + f.Saved + " after a power cycle)"
+		}
+		pairs = append(pairs, name, value)
+	}
+	p.Pairs(pairs...)
+}
+
+func (r showResult) enduranceText() string {
+	if r.DriveWrites == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%.2f drive writes", *r.DriveWrites)
+	if r.DriveWritesPerDay != nil {
+		text += fmt.Sprintf(", %.3f a day", *r.DriveWritesPerDay)
+	}
+	return text
+}
+
 // warningText is the critical warning in the words of its JSON.
 func warningText(w nvmespec.CriticalWarning) string {
 	b, err := json.Marshal(w)
@@ -167,7 +203,7 @@ func (r showResult) healthText(p *render.Page) {
 		"health", fmt.Sprintf("%d %% (percentage used %d %%)", 100-int(s.UsedPercent), s.UsedPercent),
 		"available spare", spare, "temperature", temperature, "critical warning", warningText(s.CriticalWarning),
 		"host written", nvmespec.FormatBytes(s.BytesWritten()), "host read", nvmespec.FormatBytes(s.BytesRead()),
-		"lifetime WAF", waf, "power-on hours", render.CountBig(s.PowerOnHours.Big()), "power cycles", render.CountBig(s.PowerCycles.Big()),
+		"endurance", r.enduranceText(), "lifetime WAF", waf, "power-on hours", render.CountBig(s.PowerOnHours.Big()), "power cycles", render.CountBig(s.PowerCycles.Big()),
 		"unsafe shutdowns", render.CountBig(s.UnsafeShutdowns.Big()), "media errors", render.CountBig(s.MediaErrors.Big()),
 		"error log entries", render.CountBig(s.ErrorLogEntries.Big()),
 	)

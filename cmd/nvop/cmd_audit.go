@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"nvop/cmd/nvop/internal/render"
+	"nvop/namespace/audit"
+)
+
+type auditCmd struct {
+	fleetArg
+	specFlag
+	traceFlag
+	JUnit      string `name:"junit" help:"Write the findings as JUnit XML too." placeholder:"FILE"`
+	Prometheus string `help:"Write the findings in the text format of a Prometheus textfile collector too." placeholder:"FILE"`
+}
+
+func (auditCmd) Help() string {
+	return `Judges drives by a spec, the same that plan and apply bring about, and sends reading commands only. Exit code 3 means findings: the drive is not as it should be, or could not be judged. Without a drive, every drive of this host is judged; each rule has to fit at least one.
+
+Example:
+  nvop audit -f fleet.yaml
+  nvop audit -f fleet.yaml /dev/nvme0 -o json --prometheus /var/lib/node_exporter/nvop.prom`
+}
+
+// auditResult is what an audit found.
+type auditResult struct{ audit.Report }
+
+func (r auditResult) Text(p *render.Page) {
+	for _, d := range r.Drives {
+		state := fmt.Sprintf("ok, %d fields judged", len(d.Checked))
+		if len(d.Findings) > 0 {
+			state = audit.Summary([]audit.Drive{d}, nil)
+		}
+		p.Line("%s  %s  %s: %s", d.Address, orNone(d.Serial), d.Model, state)
+		if len(d.Findings) > 0 {
+			p.Grid(findingHeader(), findingRows(d.Findings))
+		}
+	}
+	for _, d := range r.Skipped {
+		p.Line("%s  %s  %s: not covered by the policy", d.Address, d.Serial, d.Model)
+	}
+	if len(r.Findings) > 0 {
+		p.Title("about the policy")
+		p.Grid(findingHeader(), findingRows(r.Findings))
+	}
+	p.Line("%s: %s", r.Policy, r.Summary)
+}
+
+func findingHeader() []string {
+	return []string{"severity", "field", ">nsid", "expected", "found", "where", "remedy"}
+}
+
+func findingRows(list []audit.Finding) [][]string {
+	var rows [][]string
+	for _, f := range list {
+		nsid := ""
+		if f.NSID != 0 {
+			nsid = fmt.Sprint(f.NSID)
+		}
+		rows = append(rows, []string{string(f.Severity), f.Field, nsid, f.Expected, f.Found, f.Where, f.Remedy})
+	}
+	return rows
+}
+
+func (c auditCmd) Run(ctx context.Context, a *app) error {
+	specs, err := c.read()
+	if err != nil {
+		return err
+	}
+	addresses, named := c.Drives, len(c.Drives) > 0
+	if !named {
+		if addresses, err = everyDrive(); err != nil {
+			return err
+		}
+	}
+	results := make([]judged, len(addresses))
+	quiet := a.shared()
+	eachDrive(addresses, func(i int, address string) { results[i] = quiet.judgeDrive(ctx, address, specs, c.traceFlag) })
+	if ctx.Err() != nil {
+		return &codedError{exitInterrupted, errors.New("interrupted")}
+	}
+	r := auditResult{audit.Report{Schema: audit.ReportSchema, Policy: c.File, Drives: []audit.Drive{}, Skipped: []audit.Drive{}, Findings: []audit.Finding{}}}
+	matched := map[int]bool{}
+	for i, j := range results {
+		switch {
+		case j.err != nil && named && len(addresses) == 1:
+			return j.err // the one drive asked about: its own exit code
+		case j.err != nil:
+			r.Drives = append(r.Drives, audit.Unopened(addresses[i], c.File, j.err))
+		case j.rule < 0 && !named:
+			r.Skipped = append(r.Skipped, j.drive)
+		default:
+			r.Drives = append(r.Drives, j.drive)
+		}
+		matched[j.rule] = true
+	}
+	for i, s := range specs {
+		if !matched[i] && (!named || len(specs) == 1) {
+			r.Findings = append(r.Findings, audit.Unmatched(s))
+		}
+	}
+	return c.report(a, r)
+}
+
+// report prints the audit and writes its files.
+func (c auditCmd) report(a *app, r auditResult) error {
+	r.Summary = audit.Summary(r.Drives, r.Findings)
+	if c.JUnit != "" {
+		if err := writeWhole(c.JUnit, r.JUnit); err != nil {
+			return err
+		}
+	}
+	if c.Prometheus != "" {
+		if err := writeWhole(c.Prometheus, func(w io.Writer) error { return r.Prometheus(w, a.clock.Wall()) }); err != nil {
+			return err
+		}
+	}
+	if err := a.print(r); err != nil {
+		return err
+	}
+	if !r.Clean() {
+		return reported{&codedError{exitFindings, fmt.Errorf("%s: %s", c.File, r.Summary)}}
+	}
+	return nil
+}
+
+// writeWhole writes a file beside its place and moves it there, so that a reader
+// never sees half of it.
+func writeWhole(path string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	if err = errors.Join(write(f), f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

@@ -60,7 +60,7 @@ func mayImport() map[string][]string {
 		"namespace/audit":          {"namespace", "nvmeioctl", "nvmeioctl/nvmespec", "pcie"},
 		"endurance/run":            {"endurance/stats"},
 		"endurance/jobfile":        {"endurance/run", "endurance/workload"},
-		"endurance":                {"endurance/run", "endurance/workload", "endurance/stats", "endurance/wear", "nvmeioctl/admin", "nvmeioctl/pattern", dev, spec, spec + "/vendor"},
+		"endurance":                {"endurance/run", "endurance/workload", "endurance/stats", "endurance/wear", "endurance/predict", "nvmeioctl/admin", "nvmeioctl/pattern", dev, spec, spec + "/vendor"},
 		"journal":                  {"endurance/run", "endurance/stats", "namespace/txn", "namespace"},
 		"cmd/nvop/internal/render": {},
 		"cmd/nvop":                 {"*"},

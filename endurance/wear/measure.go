@@ -19,8 +19,8 @@ type Options struct {
 }
 
 const (
-	// windowsPerDriveWrite is how finely the course of WAF is told.
-	windowsPerDriveWrite = 4
+	// WindowsPerDriveWrite is how finely the course of WAF is told.
+	WindowsPerDriveWrite = 4
 	// stableWindows is over how many successive windows WAF must hold still to
 	// be called settled by the data, and stableSpread by how much it may move.
 	stableWindows = 8
@@ -126,7 +126,7 @@ func (c *course) written(i, j int) float64 {
 }
 
 func (c *course) build(o Options) {
-	width := float64(o.CapacityBytes) / windowsPerDriveWrite
+	width := float64(o.CapacityBytes) / WindowsPerDriveWrite
 	base := 0.0
 	for k, span := range c.spans {
 		if !c.usable(span) {
@@ -223,7 +223,7 @@ func (c *course) settledByLaw(o Options) (discard float64, rule string, ok bool)
 	}
 	if periods > maxDiscard {
 		return 0, fmt.Sprintf("not settled: near a WAF of 1 only the data can show it (%d windows of 1/%d drive write within %.0f %%)",
-			stableWindows, windowsPerDriveWrite, stableSpread*100), false
+			stableWindows, WindowsPerDriveWrite, stableSpread*100), false
 	}
 	writes := o.FillDriveWrites + max(1, periods)
 	if total < (writes+0.5)*capacity {
@@ -254,7 +254,7 @@ func (c *course) settledByData(o Options) (discard float64, rule string, ok bool
 		return 0, "", false
 	}
 	return c.windows[first].HostBefore, fmt.Sprintf("the last %d windows of 1/%d drive write are within %.0f %%",
-		n-first, windowsPerDriveWrite, stableSpread*100), true
+		n-first, WindowsPerDriveWrite, stableSpread*100), true
 }
 
 // Lifetime is the WAF of a drive's whole life by one sample: absolute values,

@@ -182,8 +182,16 @@ func TestUpdate_liveOnlyFromTheList(t *testing.T) {
 		}
 		return true, 0, nil
 	}
+	// Then it answers, and tells the old revision a little longer.
+	old := 0
+	r.patch = func(cmd *nvmeioctl.Command) {
+		if cmd.Opcode == nvmespec.AdminIdentify && len(r.commits()) > 0 && old < 3 {
+			old++
+			copy(cmd.Data[64:72], "OLD     ")
+		}
+	}
 	rec := r.record(p, r.must(p))
-	if rec.Phase != firmware.PhaseActive || silent != 5 || r.state().Running != "NEW" {
+	if rec.Phase != firmware.PhaseActive || silent != 5 || old != 3 || r.state().Running != "NEW" {
 		t.Errorf("record %+v after %d failed reads", rec, silent)
 	}
 	if got := r.commits(); len(got) != 1 || got[0].Action != nvmespec.CommitActivateNow || got[0].Slot != 2 {

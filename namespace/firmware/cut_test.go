@@ -172,3 +172,64 @@ func TestRollback_keepsWhatWasStaged(t *testing.T) {
 		t.Errorf("state %+v", s)
 	}
 }
+
+// TestUpdate_nextNotTold: a drive that does not name the slot that runs next. What
+// was staged is known by the answer alone, and undone all the same.
+func TestUpdate_nextNotTold(t *testing.T) {
+	r := newRig(t, nil)
+	r.patch = func(cmd *nvmeioctl.Command) {
+		if cmd.Opcode == nvmespec.AdminGetLogPage && nvmespec.LogID(cmd.CDW10) == nvmespec.LogIDFirmware {
+			cmd.Data[0] &= 0x0F
+		}
+	}
+	img := r.image("NEW", 8192)
+	p := r.plan(firmware.Want{Revision: "NEW"}, &img, firmware.Options{})
+	rep := r.must(p)
+	if rec := r.record(p, rep); rec.Phase != firmware.PhaseStaged || rec.NextSeen || rec.Note == "" {
+		t.Errorf("record %+v", rec)
+	}
+	if s := r.state(); s.Next != 2 {
+		t.Fatalf("state %+v", s)
+	}
+	if _, err := r.runner().Rollback(t.Context(), rep.ID); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.state(); s.Next != 1 {
+		t.Errorf("rolled back: %+v", s)
+	}
+}
+
+// TestResume_someoneElseCame: between a cut and the resume another tool left its
+// own pieces. The mixture is refused by the drive and forgotten, and the whole is
+// sent again.
+func TestResume_someoneElseCame(t *testing.T) {
+	r := newRig(t, nil)
+	img := r.image("NEW", 16384)
+	p := r.plan(firmware.Want{Revision: "NEW"}, &img, firmware.Options{})
+	p.Steps[0].Params = smallPieces(t, p.Steps[0].Params)
+	lose(r, 2, false)
+	if _, err := r.run(p); exitCode(err) != 7 {
+		t.Fatal(err)
+	}
+	r.fault = nil
+	if err := r.drive.ResetController(t.Context()); err != nil { // discards ours
+		t.Fatal(err)
+	}
+	if c, err := r.drive.Submit(t.Context(), &nvmeioctl.Command{Opcode: 0x11, CDW10: 1023, CDW11: 1024, Data: make([]byte, 4096), Timeout: 1e9}); err != nil || c.Status != 0 {
+		t.Fatal(c, err)
+	}
+	r.sent = nil
+	if _, err := r.runner().Resume(t.Context(), "1"); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.state(); s.Next != 2 || s.Slots[1].Revision != "NEW" || len(r.commits()) != 2 {
+		t.Errorf("state %+v after %d commits", s, len(r.commits()))
+	}
+	h, err := r.log.Load(t.Context(), "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := h.Intents[len(h.Intents)-1]; last.Note == "" || last.Attempt < 3 {
+		t.Errorf("the journal does not tell: %+v", last)
+	}
+}

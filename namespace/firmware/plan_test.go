@@ -185,7 +185,7 @@ func TestPlan_pieces(t *testing.T) {
 	drives := map[limits]*rig{}
 	rapid.Check(t, func(rt *rapid.T) {
 		// A multiple of the granularity, or not.
-		granularity := rapid.SampledFrom([]uint32{0, ^uint32(0), 4096, 8192, 65536}).Draw(rt, "granularity")
+		granularity := rapid.SampledFrom([]uint32{0, ^uint32(0), 4096, 8192, 12288, 65536}).Draw(rt, "granularity")
 		limit := rapid.SampledFrom([]uint32{0, 8192, 16384, 131072, 524288}).Draw(rt, "transfer limit")
 		size := 4 * rapid.IntRange(7, 60_000).Draw(rt, "dwords")
 		r := drives[limits{granularity, limit}]

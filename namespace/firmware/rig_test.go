@@ -30,6 +30,8 @@ type rig struct {
 	log   *txn.MemoryLog
 	// fault decides what happens to a command: pass it on, or answer in its place.
 	fault func(cmd *nvmeioctl.Command) (pass bool, status nvmespec.Status, err error)
+	// patch changes what a command has read.
+	patch func(cmd *nvmeioctl.Command)
 	// reset stands for the drive's own; nil is the drive's.
 	reset func(ctx context.Context) error
 	// sent counts the commands that change something.
@@ -68,7 +70,11 @@ func (r *rig) Submit(ctx context.Context, cmd *nvmeioctl.Command) (nvmeioctl.Com
 			return nvmeioctl.Completion{Status: status}, err
 		}
 	}
-	return r.drive.Submit(ctx, cmd)
+	done, err := r.drive.Submit(ctx, cmd)
+	if r.patch != nil && err == nil {
+		r.patch(cmd)
+	}
+	return done, err
 }
 
 func (r *rig) ResetController(ctx context.Context) error {

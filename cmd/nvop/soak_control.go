@@ -130,29 +130,34 @@ func (c soakStatusCmd) Run(ctx context.Context, a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
 	r := statusOf(info, j.Path(), a.runs(info))
+	full, err := j.LoadRun(ctx, info.ID)
+	if err != nil {
+		return err
+	}
+	waf := run.WAF{}
 	if info.Verdict == nil || info.State == run.StateRunning {
 		// Killed, or at work: what a verdict would say is in the journal.
-		full, err := j.LoadRun(ctx, info.ID)
-		if err != nil {
-			return err
-		}
-		r.soFar(&full)
+		waf = r.soFar(&full)
+	} else {
+		waf = info.Verdict.WAF
 	}
+	r.Life = lifeOf(&full, waf)
 	return a.print(r)
 }
 
 // soFar fills in what the journal has of a run without a verdict: WAF of the
 // present workload, health, and the phases that are over.
-func (r *soakResult) soFar(full *journal.Run) {
+func (r *soakResult) soFar(full *journal.Run) run.WAF {
 	v, ok := endurance.VerdictSoFar(&full.Header.Job, full.Checkpoint, full.Samples)
 	if !ok {
-		return
+		return run.WAF{}
 	}
 	r.waf(v.WAF)
 	if m, ok := v.Measured(); ok {
 		r.measured(m)
 	}
 	r.health(&v)
+	return v.WAF
 }
 
 // allRuns lists the runs of the journal, oldest first; none where there is no

@@ -58,7 +58,9 @@ type soakResult struct {
 	Deltas        *run.Deltas       `json:"deltas,omitempty"`
 	Limits        []run.LimitResult `json:"limits,omitempty"`
 	Notes         []string          `json:"notes,omitempty"`
-	Journal       string            `json:"journal"`
+	// Life is shown by soak status.
+	Life    *lifeResult `json:"life,omitempty"`
+	Journal string      `json:"journal"`
 }
 
 // latencyResult is submission to completion; nil where too little was measured
@@ -174,6 +176,7 @@ func (r soakResult) Text(p *render.Page) {
 		"write latency from due", r.WriteFromDue.text(), "read latency from due", r.ReadFromDue.text(),
 		"verified", r.Verified.text(), "health", percentText(r.HealthPercent), "spare", percentText(r.SparePercent), "changed meanwhile", deltaText(r.Deltas),
 	)
+	r.Life.text(p)
 	for _, l := range r.Limits {
 		state := "not reached"
 		if l.Reached {

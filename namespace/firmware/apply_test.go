@@ -335,3 +335,29 @@ func TestUpdate_interrupted(t *testing.T) {
 		t.Errorf("error %v after %d commands", err, len(r.sent))
 	}
 }
+
+// TestUpdate_whileBusy: a sanitize that began after the plan was made refuses the
+// update before anything is sent, and a self-test one that would reset.
+func TestUpdate_whileBusy(t *testing.T) {
+	r := newRig(t, nil)
+	img := r.image("NEW", 8192)
+	p := r.plan(firmware.Want{Revision: "NEW"}, &img, firmware.Options{})
+	submit := func(c nvmeioctl.Command) {
+		t.Helper()
+		c.Timeout = 1e9
+		if done, err := r.drive.Submit(t.Context(), &c); err != nil || done.Status != 0 {
+			t.Fatal(done, err)
+		}
+	}
+	submit(nvmeioctl.Command{Opcode: 0x14, NSID: 0xFFFFFFFF, CDW10: 2})
+	if s := r.state(); !s.SelfTest || s.Busy != "" {
+		t.Errorf("a self-test runs: %+v", s)
+	}
+	submit(nvmeioctl.Command{Opcode: 0x84, CDW10: 2})
+	if s := r.state(); s.Busy == "" {
+		t.Errorf("a sanitize runs: %+v", s)
+	}
+	if _, err := r.run(p); exitCode(err) != 4 || len(r.sent) != 0 {
+		t.Errorf("error %v after %d commands", err, len(r.sent))
+	}
+}

@@ -233,3 +233,30 @@ func TestResume_someoneElseCame(t *testing.T) {
 		t.Errorf("the journal does not tell: %+v", last)
 	}
 }
+
+// TestUpdate_lostAndNotTold: where the slot held and staged the same before, an
+// update without an answer cannot be told from one that never came: it is not
+// taken for done, and resume sends it again.
+func TestUpdate_lostAndNotTold(t *testing.T) {
+	r := newRig(t, nil)
+	img := r.image("NEW", 8192)
+	r.must(r.plan(firmware.Want{Revision: "NEW"}, &img, firmware.Options{}))
+	p := r.plan(firmware.Want{Revision: "NEW", Slot: 2}, &img, firmware.Options{Again: true})
+	r.sent = nil
+	r.fault = func(cmd *nvmeioctl.Command) (bool, nvmespec.Status, error) {
+		if cmd.Opcode == nvmespec.AdminFirmwareCommit {
+			return false, 0, fmt.Errorf("lost: %w", nvmeioctl.ErrIndeterminate)
+		}
+		return true, 0, nil
+	}
+	if _, err := r.run(p); exitCode(err) != 7 {
+		t.Fatalf("taken for done: %v", err)
+	}
+	r.fault, r.sent = nil, nil
+	if _, err := r.runner().Resume(t.Context(), "2"); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.commits()) != 1 {
+		t.Errorf("commits %+v", r.commits())
+	}
+}

@@ -157,43 +157,30 @@ func lost(err error) bool {
 // readBusy reads what an update must not disturb, and the power cycles. Only a
 // drive that does not answer any more is an error.
 func (s *State) readBusy(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) error {
-	const (
-		inProgress   = 2 // SSTAT bits 2:0
-		statusOffset = 2
-	)
-	read := func(id nvmespec.LogID, length uint64) ([]byte, error) {
-		b, err := admin.GetLog(ctx, dev, admin.LogRequest{NSID: nvmespec.BroadcastNSID,
-			Fields: nvmespec.GetLogFields{Log: id, LengthBytes: length, RetainEvent: true}})
-		if err != nil && !lost(err) {
-			return nil, nil
-		}
-		return b, err
-	}
 	if c.Sanitize&(nvmespec.SanitizeCrypto|nvmespec.SanitizeBlock|nvmespec.SanitizeOverwrite) != 0 {
-		b, err := read(nvmespec.LogIDSanitize, 512)
-		if err != nil {
+		l, err := admin.SanitizeLog(ctx, dev)
+		if lost(err) {
 			return err
 		}
-		if len(b) > statusOffset && b[statusOffset]&7 == inProgress {
+		if err == nil && l.Running() {
 			s.Busy = "a sanitize is in progress"
 		}
 	}
 	if c.Admin&nvmespec.AdminSelfTest != 0 {
-		b, err := read(nvmespec.LogIDSelfTest, 564)
-		if err != nil {
-			return err
-		}
-		s.SelfTest = len(b) > 0 && b[0]&15 != 0
-	}
-	smart, err := admin.SMARTLog(ctx, dev, nvmespec.BroadcastNSID)
-	if err != nil {
+		l, err := admin.SelfTestLog(ctx, dev)
 		if lost(err) {
 			return err
 		}
-		return nil
+		s.SelfTest = err == nil && l.Running()
 	}
-	cycles := smart.PowerCycles.Lo
-	s.PowerCycles = &cycles
+	smart, err := admin.SMARTLog(ctx, dev, nvmespec.BroadcastNSID)
+	if lost(err) {
+		return err
+	}
+	if err == nil {
+		cycles := smart.PowerCycles.Lo
+		s.PowerCycles = &cycles
+	}
 	return nil
 }
 

@@ -27,6 +27,9 @@ func TestStep_allocatesNothing(t *testing.T) {
 			}
 			tr := &track{lanes: make([]lane, 1)}
 			tr.high.Store(1 << 60)
+			if tr.source, err = newSource(&job, 1); err != nil {
+				t.Fatal(err)
+			}
 			var q nvmeioctl.IOQueue = newRing(64)
 			if contents {
 				q = struct{ nvmeioctl.IOQueue }{q} // no longer a DataDiscarder

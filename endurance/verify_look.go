@@ -124,9 +124,10 @@ func (x *inspector) compare(v *run.Verified, b []byte, lba uint64) (right int, b
 // acceptable judges a block of which it is not certain what it must hold.
 func (x *inspector) acceptable(v *run.Verified, block []byte, lba uint64) bool {
 	b := x.lookup.believe(lba, 0)
-	open := false
+	open, ordered := false, false
 	for i := range b.writes[:b.n] {
 		w := &b.writes[i]
+		ordered = ordered || !w.open
 		if w.open && w.print != printNone {
 			return x.printed(v, block, lba, w)
 		}
@@ -140,6 +141,10 @@ func (x *inspector) acceptable(v *run.Verified, block []byte, lba uint64) bool {
 	}
 	if !open {
 		return false
+	}
+	if b.bottom && !ordered && pattern.IsBlank(block) {
+		x.undecided(v, true) // never written, perhaps
+		return true
 	}
 	h, ok := x.source.Intact(block)
 	if !ok || h.Run != x.run || h.LBA != lba && !h.Duplicate {

@@ -109,9 +109,9 @@ type flusher struct {
 	upTo, below uint64
 }
 
-// flushDue makes a request for a flush where it is time for one, or where
-// nothing else is left to do.
-func (w *worker) flushDue() {
+// flushDue makes a request for a flush where it is time for one: before other
+// operations take all slots, or, last, where nothing else is left to do.
+func (w *worker) flushDue(last bool) {
 	f := &w.flush
 	if f.every == 0 || !f.dirty || f.busy || w.fatal != nil || len(w.free) == 0 {
 		return
@@ -120,11 +120,11 @@ func (w *worker) flushDue() {
 	s := &w.slots[tag]
 	at := max(s.free, w.floor)
 	end := w.exhausted && w.outstanding == 0 && len(w.requests) == 0
-	if at < f.due && !end || end && f.last {
+	if last && (!end || f.last) || !last && at < f.due {
 		return
 	}
 	w.free = w.free[:copy(w.free, w.free[1:])]
-	f.last = f.last || end
+	f.last = last
 	f.dirty, f.busy, f.due = false, true, at.Add(f.every)
 	f.upTo = w.lowest()
 	for i := range w.slots[:w.depth] {

@@ -377,8 +377,9 @@ func (w *worker) fail(err error) {
 func (w *worker) fill(until nvmeioctl.Instant) {
 	w.requests = w.requests[:0]
 	w.lookAgain()
+	w.flushDue(false)
 	w.fillSlots(until)
-	w.flushDue()
+	w.flushDue(true)
 }
 
 // fillSlots gives the free slots operations.

@@ -125,7 +125,7 @@ func (x *examination) whole() Diagnosis {
 		d.Finding = x.another(&d.Header)
 		return d
 	}
-	if isZero(x.block) || allOnes(x.block) {
+	if IsBlank(x.block) {
 		d.Finding = Lost
 		if !x.e.Known && x.e.First {
 			d.Finding = Blank

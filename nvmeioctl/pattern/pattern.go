@@ -150,6 +150,10 @@ func (s *Source) Intact(block []byte) (Header, bool) {
 	return h, intact(s.pool, block, &h)
 }
 
+// IsBlank says whether a block is all zeros or all ones, as one is that was never
+// written or was deallocated.
+func IsBlank(block []byte) bool { return isZero(block) || allOnes(block) }
+
 func restore(p *pool, dst []byte, h *Header) error {
 	if !h.valid() || h.HeaderOnly || len(dst) != int(h.BlockBytes) {
 		return fmt.Errorf("%w: %d bytes for a block of %d", ErrPattern, len(dst), h.BlockBytes)

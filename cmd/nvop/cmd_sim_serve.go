@@ -17,7 +17,7 @@ import (
 )
 
 type simServeCmd struct {
-	File      string        `arg:"" help:"The drive: FILE or sim:FILE, or sim:PROFILE for one that lives as long as the command." placeholder:"FILE"`
+	File      string        `arg:"" help:"The drive: FILE or sim:FILE, sim:PROFILE for one that lives as long as the command, or replay:FILE for a recording." placeholder:"FILE"`
 	Listen    string        `default:"127.0.0.1:4420" help:"Address and port to listen on." placeholder:"HOST:PORT"`
 	NQN       string        `name:"nqn" help:"Name of the subsystem (default: the drive's own)." placeholder:"NQN"`
 	Fault     string        `help:"Misbehave as this script, or the one in the file @FILE, says: \"fail 3rd write with 0x4281; after create power-cut\". nvop sim faults lists what there is, nvop sim fault adds to it at run time." placeholder:"EXPR"`
@@ -62,6 +62,9 @@ func (c simServeCmd) Run(ctx context.Context, a *app) (err error) {
 	plan, err := parseScript(script)
 	if err != nil {
 		return err
+	}
+	if strings.HasPrefix(c.File, "replay:") {
+		return c.serveReplay(ctx, a)
 	}
 	address := c.File
 	if !strings.HasPrefix(address, "sim:") {

@@ -1,0 +1,124 @@
+package main_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"nvop/nvmeioctl/nvmetest/vm"
+)
+
+// tcpCodecCases are what nvme-cli reads of the logs that run in the background,
+// beside what nvop prints of them, and recordings behind a real kernel.
+func tcpCodecCases() []vm.Case {
+	return []vm.Case{
+		{Name: "tcp/codec-logs", Limit: 3 * time.Minute, Run: guestTCPCodecLogs},
+		{Name: "tcp/codec-background", Limit: 3 * time.Minute, Run: guestTCPCodecBackground},
+		{Name: "tcp/codec-record", Limit: 3 * time.Minute, Run: guestTCPCodecRecord},
+	}
+}
+
+// wantMatch fails unless a tool's output matches.
+func wantMatch(t *testing.T, out string, patterns ...string) {
+	t.Helper()
+	for _, p := range patterns {
+		if !regexp.MustCompile(p).MatchString(out) {
+			t.Errorf("no %q in\n%s", p, out)
+		}
+	}
+}
+
+// guestTCPCodecLogs: telemetry byte for byte, persistent events by number and
+// kind, the lists of what is supported.
+func guestTCPCodecLogs(t *testing.T) {
+	s := serve(t, makeDrive(t, "pblaze7-7940-7.68tb", "--serial", "CODEC1"))
+	node := s.connect(t)
+	ours, theirs := filepath.Join(stateDir(t), "ours.bin"), filepath.Join(stateDir(t), "theirs.bin")
+	doc := document(t, "telemetry", node, "--out", ours)
+	if text(doc["bytes"]) != "150016" {
+		t.Errorf("telemetry: %v", doc)
+	}
+	tool(t, "nvme", "telemetry-log", node, "--output-file="+theirs, "--host-generate=0", "--data-area=3")
+	a, err1 := os.ReadFile(ours)
+	b, err2 := os.ReadFile(theirs)
+	if err1 != nil || err2 != nil || !bytes.Equal(a, b) {
+		t.Errorf("nvme-cli reads %d bytes of telemetry, nvop %d; equal %v; %v %v", len(b), len(a), bytes.Equal(a, b), err1, err2)
+	}
+	events := document(t, "log", node, "events")
+	total, size := text(dig(events, "value.header.events")), text(dig(events, "value.header.total_bytes"))
+	out := tool(t, "nvme", "persistent-event-log", node, "-a", "1", "-l", size)
+	wantMatch(t, out, `Total Number of Events\(TNEV\): *`+total, `Telemetry`, `(?i)power.?on`, `CODEC1`)
+	tool(t, "nvme", "persistent-event-log", node, "-a", "2")
+	out = tool(t, "nvme", "supported-log-pages", node)
+	wantMatch(t, out, `(?i)\b0?x?0?d\b`, `(?i)81`)
+	out = tool(t, "nvme", "fid-support-effects-log", node)
+	wantMatch(t, out, `(?i)02`)
+	cli(t, says{"nsfeat": "8", "nstat": "1"}, "cmdset-ind-id-ns", node, "-n", "1")
+	out = tool(t, "nvme", "nvm-id-ns", node, "-n", "1", "-o", "json")
+	wantMatch(t, out, `"lbstm"`)
+	// Reading has not cleared or changed anything: the same again.
+	if again := document(t, "log", node, "events"); text(dig(again, "value.header.events")) != total {
+		t.Errorf("%s events after reading, %s before", text(dig(again, "value.header.events")), total)
+	}
+}
+
+// guestTCPCodecBackground: a short self-test and a sanitize through the kernel,
+// in a minute of the drive's time a second.
+func guestTCPCodecBackground(t *testing.T) {
+	s := serve(t, makeDrive(t, "pblaze7-7940-7.68tb", "--serial", "CODEC2"), "--clock-rate", "60")
+	node := s.connect(t)
+	doc := document(t, "selftest", "start", node, "--wait", "--poll", "200ms")
+	if text(doc["state"]) != "passed" {
+		t.Errorf("self-test: %v", doc)
+	}
+	cli(t, says{"Current Device Self-Test Operation": "0", "List of Valid Reports.0.Self test result": "0", "List of Valid Reports.0.Self test code": "1"}, "self-test-log", node)
+	wantMatch(t, tool(t, "nvme", "sanitize-log", node), `(?i)status.*: *(0x)?100`, `(?i)crypto erase *: *10\b`)
+	tool(t, "dd", "if=/dev/urandom", "of="+blockNode(t, "CODEC2", 1), "bs=1M", "count=4", "oflag=direct")
+	doc = document(t, "sanitize", "start", node, "--action", "crypto", "--wait", "--poll", "200ms", "--confirm-serial", "CODEC2")
+	if text(dig(doc, "log.state")) != "completed" || text(dig(doc, "log.global_data_erased")) != "true" {
+		t.Errorf("sanitize: %v", doc)
+	}
+	wantMatch(t, tool(t, "nvme", "sanitize-log", node), `(?i)SPROG.*: *65535`, `(?i)status.*: *(0x)?101`, `(?i)SCDW10.*: *(0x)?4`)
+	zeros := tool(t, "dd", "if="+blockNode(t, "CODEC2", 1), "bs=1M", "count=4", "iflag=direct", "status=none")
+	if strings.Trim(zeros, "\x00") != "" {
+		t.Error("the data are still there")
+	}
+	// Started by nvme-cli, seen by nvop; commands are refused meanwhile.
+	tool(t, "nvme", "sanitize", node, "-a", "2")
+	if doc := document(t, "sanitize", "status", node); text(dig(doc, "log.state")) == "in progress" {
+		want(t, 6, "selftest", "start", node)
+		document(t, "sanitize", "status", node, "--wait", "--poll", "200ms")
+	}
+	if doc := document(t, "sanitize", "status", node); text(dig(doc, "log.state")) != "completed" {
+		t.Errorf("after nvme-cli's: %v", doc)
+	}
+	document(t, "reset", node, "--confirm-serial", "CODEC2")
+	if doc := document(t, "rescan", node); text(dig(doc, "shown_nsids.0")) != "1" {
+		t.Errorf("rescan: %v", doc)
+	}
+}
+
+// guestTCPCodecRecord: a drive recorded through the kernel and served from the
+// recording is the same to nvme-cli.
+func guestTCPCodecRecord(t *testing.T) {
+	s := serve(t, makeDrive(t, "memblaze-p6531-3.84tb", "--serial", "CODEC3"))
+	node := s.connect(t)
+	file := filepath.Join(stateDir(t), "drive.nvoprec")
+	document(t, "record", node, file)
+	idctrl := tool(t, "nvme", "id-ctrl", node, "-o", "json")
+	s.disconnect(t)
+	s.stop(t)
+	r := serve(t, "replay:"+file)
+	again := r.connect(t)
+	if got := tool(t, "nvme", "id-ctrl", again, "-o", "json"); got != idctrl {
+		t.Errorf("id-ctrl of the recording:\n%s\nof the drive:\n%s", got, idctrl)
+	}
+	cli(t, says{"available_spare": "<nil>", "avail_spare": "100", "power_cycles": "1"}, "smart-log", again)
+	want(t, 0, "log", again, "events")
+	want(t, 0, "show", again)
+	want(t, 6, "format", again, "--nsid", "1", "--lba", "4096", "--confirm-serial", "CODEC3")
+}

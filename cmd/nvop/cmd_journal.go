@@ -177,7 +177,7 @@ func (c journalShowCmd) Run(ctx context.Context, a *app) error {
 type journalExportCmd struct {
 	runArg
 	Format string `enum:"csv,jsonl" default:"csv" help:"csv, one table; or jsonl, everything, one JSON document a line." placeholder:"FORMAT"`
-	Table  string `enum:"rows,gaps,samples,counters,events,histograms" default:"rows" help:"For csv: rows, gaps, samples, counters, events or histograms." placeholder:"TABLE"`
+	Table  string `enum:"rows,gaps,samples,counters,events,histograms,mismatches" default:"rows" help:"For csv: rows, gaps, samples, counters, events, histograms or mismatches." placeholder:"TABLE"`
 	To     string `type:"path" help:"A new file (default: standard output)." placeholder:"FILE"`
 }
 

@@ -188,6 +188,8 @@ func (s *soakSession) result(v run.Verdict, err error) (soakResult, error) {
 	switch {
 	case err != nil:
 		return r, &codedError{max(exitCode(err), v.ExitCode), err}
+	case r.Verified != nil && r.Verified.MismatchesTotal != 0 && v.ExitCode == run.ExitLimits:
+		return r, &codedError{v.ExitCode, fmt.Errorf("run %s: %d logical blocks are not as they were written", id, r.Verified.MismatchesTotal)}
 	case v.ExitCode != exitOK:
 		return r, &codedError{v.ExitCode, fmt.Errorf("run %s: %s: %s%s", id, v.State, v.Reason, resumeHint(id, v))}
 	}

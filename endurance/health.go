@@ -76,7 +76,7 @@ func (a *AdminSampler) Sample(ctx context.Context) (run.Sample, error) {
 	if f, ok := ns.Format(); ok {
 		s.Format = fmt.Sprintf("%d+%d, %d blocks", f.DataBytes, f.MetadataBytes, ns.SizeBlocks)
 	}
-	settings, err := a.settings(ctx)
+	settings, err := a.settings(ctx, c.VendorID)
 	if err != nil {
 		return run.Sample{}, err
 	}
@@ -87,7 +87,7 @@ func (a *AdminSampler) Sample(ctx context.Context) (run.Sample, error) {
 // settings are those that a run's numbers depend on, as the end of the format's
 // text: a change of any of them begins a new epoch. The power state is left out
 // where the drive changes it by itself.
-func (a *AdminSampler) settings(ctx context.Context) (string, error) {
+func (a *AdminSampler) settings(ctx context.Context, vendorID uint16) (string, error) {
 	text, transits := "", false
 	err := a.try("autonomous power state transitions", func() error {
 		t, err := admin.APST(ctx, a.dev)
@@ -98,6 +98,18 @@ func (a *AdminSampler) settings(ctx context.Context) (string, error) {
 	})
 	if err != nil || transits {
 		return text, err
+	}
+	if limit, ok := admin.LookupVendorPowerLimit(vendorID); ok {
+		err := a.try(limit.Name, func() error {
+			v, err := admin.GetFeature(ctx, a.dev, admin.FeatureRequest{Feature: limit.Feature, VendorID: vendorID})
+			if err == nil {
+				text = fmt.Sprintf("; %s %d", limit.Name, v.Dword&limit.Mask) + text
+			}
+			return err
+		})
+		if err != nil {
+			return text, err
+		}
 	}
 	err = a.try("power management", func() error {
 		p, err := admin.PowerManagement(ctx, a.dev)

@@ -210,6 +210,7 @@ type fwUpdateCmd struct {
 	AllowLive []string `help:"A model, as a glob, that may be activated while it runs." placeholder:"MODEL"`
 	Pad       bool     `help:"Fill the image up with FFh to the drive's granularity."`
 	Again     bool     `help:"Send the image although a slot holds its revision already."`
+	Discard   bool     `help:"Go on where the controller holds pieces of an image that was never committed; needs --revision."`
 }
 
 func (fwUpdateCmd) Help() string {
@@ -241,7 +242,7 @@ func (c fwUpdateCmd) Run(ctx context.Context, a *app) error {
 		if w.Revision == "" && image != nil {
 			w.Revision = firmware.RevisionOf(a.firmwareHistories(ctx, s.Serial), image.SHA256)
 		}
-		return firmware.Plan(s, w, image, firmware.Options{AllowLive: c.AllowLive, Again: c.Again, Pad: c.Pad})
+		return firmware.Plan(s, w, image, firmware.Options{AllowLive: c.AllowLive, Again: c.Again, Pad: c.Pad, Discard: c.Discard})
 	})
 }
 

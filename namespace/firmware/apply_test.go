@@ -248,6 +248,15 @@ func TestUpdate_someoneElsesPieces(t *testing.T) {
 	if len(r.commits()) != 0 {
 		t.Error("a mixture was committed")
 	}
+	// Told to, it goes on: the drive refuses the mixture and forgets it, and the
+	// image is sent again.
+	if _, err := firmware.Plan(r.state(), firmware.Want{Image: img.Path}, &img, firmware.Options{Discard: true}); exitCode(err) != 4 {
+		t.Errorf("without a revision: %v", err)
+	}
+	r.must(r.plan(firmware.Want{Revision: "NEW"}, &img, firmware.Options{Discard: true}))
+	if s := r.state(); s.Next != 2 || s.Slots[1].Revision != "NEW" {
+		t.Errorf("state %+v", s)
+	}
 }
 
 // TestUpdate_imageChanged: the image that is sent is the one that was planned.
@@ -333,6 +342,19 @@ func TestUpdate_interrupted(t *testing.T) {
 	_, err := r.runner().Run(ctx, r.transaction(p))
 	if _, ok := errors.AsType[*txn.CancelledError](err); !ok || len(r.sent) != 0 {
 		t.Errorf("error %v after %d commands", err, len(r.sent))
+	}
+	// In the middle of the transfer it goes to the end of the step: pieces without
+	// a commit would be in the way of the next update.
+	p.Steps[0].Params = smallPieces(t, p.Steps[0].Params)
+	ctx, cancel = context.WithCancel(t.Context())
+	r.fault = func(*nvmeioctl.Command) (bool, nvmespec.Status, error) {
+		if len(r.sent) == 1 {
+			cancel()
+		}
+		return true, 0, nil
+	}
+	if _, err := r.runner().Run(ctx, r.transaction(p)); err != nil || r.state().Next != 2 {
+		t.Errorf("error %v, state %+v", err, r.state())
 	}
 }
 

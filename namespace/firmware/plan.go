@@ -22,6 +22,9 @@ type Options struct {
 	Again bool
 	// Pad fills the image up with FFh to the drive's granularity.
 	Pad bool
+	// Discard goes on where the controller holds pieces of an image that was
+	// never committed; the revision must be named then.
+	Discard bool
 }
 
 // Planned is how to get from a state to a want.
@@ -162,6 +165,10 @@ func (pl *planner) load() error {
 			return pl.stay(p)
 		}
 	} else {
+		if pl.o.Discard && w.Revision == "" {
+			return refused("firmware image", s.subject(), "name the revision",
+				"what another update has left can only be told from this image by the revision")
+		}
 		if pl.image == nil {
 			return refused("firmware image", s.subject(), "give the image file",
 				"no slot holds revision %s; there are %s", w.Revision, slotText(s))
@@ -170,7 +177,7 @@ func (pl *planner) load() error {
 		if err != nil {
 			return err
 		}
-		p.Slot, p.Image = slot.Number, pl.image
+		p.Slot, p.Image, p.Discard = slot.Number, pl.image, pl.o.Discard
 		if err := pl.fit(&p); err != nil {
 			return err
 		}

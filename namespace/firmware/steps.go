@@ -74,6 +74,8 @@ type params struct {
 	// SizeBytes is the image with its padding, ChunkBytes the length of a piece.
 	SizeBytes  uint64 `json:"size_bytes,omitempty"`
 	ChunkBytes uint64 `json:"chunk_bytes,omitempty"`
+	// Discard goes on over pieces of an image that was never committed.
+	Discard bool `json:"discard,omitempty"`
 	// Revision is what the slot must hold afterwards; empty where only the image
 	// knows.
 	Revision string `json:"revision,omitempty"`
@@ -210,6 +212,9 @@ func (u updater) Take(ctx context.Context, s *txn.Scope) (json.RawMessage, error
 		if err != nil {
 			return nil, err
 		}
+		// A step that has begun goes to its end: pieces without a commit would be
+		// in the way of the next update.
+		ctx = context.WithoutCancel(ctx)
 		if mixed, err = u.transfer(ctx, s, p, image); err != nil {
 			return nil, err
 		}
@@ -273,8 +278,8 @@ func (u updater) transfer(ctx context.Context, s *txn.Scope, p params, image []b
 		case err == nil:
 		case !errors.Is(err, nvmespec.StatusError{Status: nvmespec.StatusOverlappingRange}):
 			return held, explain(answer(err))
-		case !s.Retaken():
-			return held, fmt.Errorf("%w: the controller holds pieces of another image: another update may be going on; a controller reset discards them", err)
+		case !s.Retaken() && !p.Discard:
+			return held, fmt.Errorf("%w: the controller holds pieces of another image: another update may be going on, or was given up; a controller reset discards them, --discard goes on over them", err)
 		default:
 			held++
 		}

@@ -61,7 +61,7 @@ func guestTCPVolume(t *testing.T) {
 	lvm(t, "vgcreate", "-q", "nvopvg", block)
 	lvm(t, "lvcreate", "-q", "-y", "-Zn", "-Wn", "-L", "1G", "-n", "data", "nvopvg")
 	t.Cleanup(func() { attempt(t, nil, "dmsetup", "remove", "--noudevsync", "nvopvg-data") })
-	refusedFor(t, node, block, "LVM1", "lvm")
+	refusedFor(t, node, block, "LVM1", "LVM")
 	if got := sizeOf(t, "LVM1", 1); got != factoryBytes {
 		t.Fatalf("a refused change left %d bytes", got)
 	}

@@ -15,7 +15,7 @@ const (
 	doubtsMost = 1024
 	// mismatchesKept is how many mismatches of each kind a run records one by
 	// one; all are counted.
-	mismatchesKept = 256
+	mismatchesKept = 1024
 )
 
 // doubtList is the doubts of a run. Reading it costs one load; it changes only

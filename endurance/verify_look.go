@@ -11,7 +11,7 @@ import (
 const (
 	// mismatchesListed is how many blocks that are wrong a worker lists in a
 	// second; the rest are counted.
-	mismatchesListed = 64
+	mismatchesListed = 256
 	// differenceBytes is how much of a difference is kept.
 	differenceBytes = 64
 )

@@ -67,7 +67,8 @@ type Controller struct {
 	TotalBytes uint64 `json:"total_capacity_bytes"`
 	// UnallocatedBytes is UNVMCAP.
 	UnallocatedBytes uint64 `json:"unallocated_capacity_bytes"`
-	// ExtendedFormats: CTRATT bit 15, more than 16 LBA formats can be used.
+	// ExtendedFormats: more than 16 LBA formats can be used: the drive has them
+	// (CTRATT bit 15) and the host has enabled them (LBAFEE).
 	ExtendedFormats bool `json:"extended_lba_formats"`
 	// SanitizeInProgress is from the sanitize status log where there is one.
 	SanitizeInProgress bool `json:"sanitize_in_progress"`
@@ -253,8 +254,7 @@ func controllerFacts(c nvmespec.Controller) (Controller, error) {
 		NoBroadcastFormat:   c.Format&nvmespec.FormatNoBroadcast != 0,
 		MaxNSID:             c.NamespaceIDMax, MaxNamespaces: c.AllowedNamespacesMax,
 		TotalBytes: total, UnallocatedBytes: unallocated,
-		ExtendedFormats: c.Attributes&nvmespec.AttrExtendedLBAFormats != 0,
-		VendorID:        c.VendorID, SaveFeatures: c.IO&nvmespec.IOSaveFeatures != 0, VolatileWriteCache: c.VolatileWriteCache, APST: c.APST,
+		VendorID: c.VendorID, SaveFeatures: c.IO&nvmespec.IOSaveFeatures != 0, VolatileWriteCache: c.VolatileWriteCache, APST: c.APST,
 		HostThermalManagement: c.HostThermalManagement, Timestamp: c.IO&nvmespec.IOTimestamp != 0,
 	}
 	for _, s := range c.PowerStates {
@@ -287,8 +287,25 @@ func (inv *Inventory) readFormats(ctx context.Context, dev nvmeioctl.Device, c n
 		return
 	}
 	inv.Controller.ProtectionCapabilities = common.ProtectionCapabilities
+	inv.readExtendedFormats(ctx, dev, c)
 	for _, f := range common.Formats {
 		inv.Formats = append(inv.Formats, fromFormat(f))
+	}
+}
+
+// readExtendedFormats asks whether LBA formats above 15 can be used.
+func (inv *Inventory) readExtendedFormats(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) {
+	if c.Attributes&nvmespec.AttrExtendedLBAFormats == 0 {
+		return
+	}
+	v, err := admin.GetFeature(ctx, dev, admin.FeatureRequest{Feature: nvmespec.FeatureHostBehavior})
+	if err == nil {
+		var h nvmespec.HostBehavior
+		h, err = nvmespec.DecodeHostBehavior(v.Data)
+		inv.Controller.ExtendedFormats = h.ExtendedLBAFormats
+	}
+	if err != nil {
+		inv.problem("host behavior support", 0, err)
 	}
 }
 

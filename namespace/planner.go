@@ -200,9 +200,10 @@ func (p *planner) format(want FormatSelector) (LBAFormat, error) {
 	if best == nil {
 		return LBAFormat{}, &nvmeioctl.UnsupportedError{Feature: "LBA format " + want.String(), Needs: "a drive that lists it", Have: "this one lists " + strings.Join(have, ", ")}
 	}
-	if best.Index > 15 {
+	if best.Index > 15 && !p.inv.Controller.ExtendedFormats {
 		return LBAFormat{}, &nvmeioctl.UnsupportedError{
-			Feature: fmt.Sprintf("LBA format %s with index %d", want, best.Index), Needs: "extended LBA formats enabled by host behavior support", Have: ""}
+			Feature: fmt.Sprintf("LBA format %s with index %d", want, best.Index),
+			Needs:   "a drive with extended LBA formats (CTRATT bit 15), and a host that has enabled them (feature host-behavior, LBAFEE)"}
 	}
 	return *best, nil
 }

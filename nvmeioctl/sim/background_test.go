@@ -349,3 +349,40 @@ func TestOldState(t *testing.T) {
 		t.Errorf("SANICAP %#x", uint32(c.Sanitize))
 	}
 }
+
+// TestExtendedFormats: formats above 15 are there for hosts that enabled them, in
+// the two parts of FLBAS and of the format command.
+func TestExtendedFormats(t *testing.T) {
+	d := newTestDrive(t, "pblaze7-7940-7.68tb", func(p *Profile, o *Options) {
+		for len(p.Formats) < 40 {
+			p.Formats = append(p.Formats, Format{DataBytes: 4096, MetadataBytes: uint16(len(p.Formats)), RelativePerformance: 1})
+		}
+	})
+	h := host{t, d}
+	if c := h.controller(); uint32(c.Attributes)>>15&1 != 1 {
+		t.Errorf("CTRATT %#x", uint32(c.Attributes))
+	}
+	raw := h.identify(nvmespec.CNSNamespace, 0xFFFFFFFF)
+	if raw[25] != 39 || raw[128+4*39] != 39 || raw[128+4*39+2] != 12 {
+		t.Errorf("NLBAF %d, the last format % x", raw[25], raw[128+4*39:128+4*40])
+	}
+	// Format 37 = 25h: low four bits 5, high two bits 2.
+	h.want(nvmeioctl.Command{Opcode: 0x80, NSID: 1, CDW10: 5 | 2<<12}, 0)
+	if raw := h.identify(nvmespec.CNSNamespace, 1); raw[26] != 5|2<<5 {
+		t.Errorf("FLBAS %#x", raw[26])
+	}
+	h.want(deleteCommand(1), 0)
+	h.want(createBlocks(1000, 33), 0)
+	if n := h.allocatedNamespace(1); n.FormatIndex != 33 {
+		t.Errorf("format %d", n.FormatIndex)
+	}
+	h.want(nvmeioctl.Command{Opcode: 0x80, NSID: 1, CDW10: 8 | 2<<12}, 0x4002) // not attached
+	off := make([]byte, 512)
+	h.want(nvmeioctl.Command{Opcode: 0x09, CDW10: 0x16, Data: off}, 0)
+	if raw := h.identify(nvmespec.CNSNamespace, 0xFFFFFFFF); raw[25] != 15 {
+		t.Errorf("NLBAF %d with extended formats off", raw[25])
+	}
+	h.want(createBlocks(1000, 33), 0x410A)
+	off[2] = 2
+	h.want(nvmeioctl.Command{Opcode: 0x09, CDW10: 0x16, Data: off}, 0x4002)
+}

@@ -16,6 +16,8 @@ const (
 	featureEvents      = uint8(nvmespec.FeatureAsyncEvents)
 	featureTimestamp   = uint8(nvmespec.FeatureTimestamp)
 	featureVendorPower = uint8(nvmespec.FeatureMemblazePower)
+	// featureHostBehavior says what the host can cope with.
+	featureHostBehavior = uint8(nvmespec.FeatureHostBehavior)
 )
 
 // featureValue is a feature that was set. Sub tells apart the values of one
@@ -86,6 +88,7 @@ func featureSpecs() []featureSpec {
 			dataBytes: nvmespec.APSTSize, mask: 1, check: checkAPST},
 		{fid: featureTimestamp, needs: func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IOTimestamp) != 0 },
 			dataBytes: nvmespec.TimestampSize, check: checkTimestamp},
+		{fid: featureHostBehavior, needs: (*Profile).extendedFormats, dataBytes: nvmespec.HostBehaviorSize, standard: defaultHostBehavior, check: checkHostBehavior},
 		{fid: featureVendorPower, needs: func(p *Profile) bool { return p.VendorPowerFeature }, saveable: true, mask: 0x1F, check: checkPowerState},
 	}
 }
@@ -156,6 +159,40 @@ func thresholdKey(dw uint32) (sub uint8, ok bool) {
 		return 0, false
 	}
 	return uint8(dw >> 20 & 3), true
+}
+
+// defaultHostBehavior has extended LBA formats enabled, as Linux does at once:
+// whoever has the drive without a kernel in between has nobody else to do it.
+func defaultHostBehavior(_ *Profile, v featureValue) featureValue {
+	v.Data = nvmespec.HostBehavior{ExtendedLBAFormats: true}.Append(nil)
+	return v
+}
+
+func checkHostBehavior(_ *Profile, v featureValue) nvmespec.Status {
+	h, err := nvmespec.DecodeHostBehavior(v.Data)
+	if err != nil || h.ExtendedTelemetry || h.DispersedNamespaces || h.CopyFormats != 0 || !bytes.Equal(h.Append(nil), v.Data) {
+		return nvmespec.StatusInvalidField
+	}
+	return nvmespec.StatusSuccess
+}
+
+// hasFormat says that the controller's host may use an LBA format.
+func (r *request) hasFormat(index uint8) bool {
+	return int(index) < r.visibleFormats()
+}
+
+// visibleFormats is how many LBA formats the controller's host sees.
+func (r *request) visibleFormats() int {
+	p := r.profile()
+	if !p.extendedFormats() {
+		return len(p.Formats)
+	}
+	f, _ := lookupFeature(p, featureHostBehavior)
+	v := r.state().Controllers[r.c].currentValue(p, &f, featureValue{FID: featureHostBehavior})
+	if h, err := nvmespec.DecodeHostBehavior(v.Data); err == nil && h.ExtendedLBAFormats {
+		return len(p.Formats)
+	}
+	return plainFormats
 }
 
 func defaultThreshold(p *Profile, v featureValue) featureValue {

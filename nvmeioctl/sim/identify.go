@@ -135,7 +135,7 @@ func (r *request) namespaceList(has func(uint32) bool) ([]byte, nvmespec.Status)
 // for the others, and what all have in common for NSID FFFFFFFFh.
 func (r *request) identifyNamespace(has func(uint32) bool) ([]byte, nvmespec.Status) {
 	if r.cmd.NSID == nsidAll && r.profile().namespaceManagement() {
-		return r.d.commonNamespace().Append(nil), nvmespec.StatusSuccess
+		return r.visible(r.d.commonNamespace()).Append(nil), nvmespec.StatusSuccess
 	}
 	if s := r.validNSID(); s != 0 {
 		return nil, s
@@ -143,7 +143,13 @@ func (r *request) identifyNamespace(has func(uint32) bool) ([]byte, nvmespec.Sta
 	if !has(r.cmd.NSID) {
 		return make([]byte, dataBytes), nvmespec.StatusSuccess
 	}
-	return r.d.describe(r.state().find(r.cmd.NSID)).Append(nil), nvmespec.StatusSuccess
+	return r.visible(r.d.describe(r.state().find(r.cmd.NSID))).Append(nil), nvmespec.StatusSuccess
+}
+
+// visible leaves out the LBA formats that the controller's host has not enabled.
+func (r *request) visible(n nvmespec.Namespace) nvmespec.Namespace {
+	n.Formats = n.Formats[:min(len(n.Formats), r.visibleFormats())]
+	return n
 }
 
 // identifyMore answers the structures that came with NVMe 2.0.
@@ -275,6 +281,9 @@ func (d *Drive) controller(index int) nvmespec.Controller {
 	}
 	if len(st.Controllers) > 1 {
 		c.MultiPath = nvmespec.MultiPort | nvmespec.MultiController
+	}
+	if p.extendedFormats() {
+		c.Attributes |= nvmespec.AttrExtendedLBAFormats
 	}
 	if p.ReportsGranularity {
 		c.Attributes |= nvmespec.AttrNamespaceGranularity

@@ -88,7 +88,7 @@ func (r *request) newNamespace(want nvmespec.NamespaceCreate) (namespace, nvmesp
 		return bad(nvmespec.StatusInvalidField)
 	case want.CapacityBlocks != want.SizeBlocks:
 		return bad(nvmespec.StatusThinProvisioning)
-	case int(want.FormatIndex) >= len(p.Formats):
+	case !r.hasFormat(want.FormatIndex):
 		return bad(nvmespec.StatusInvalidFormat)
 	case want.Shared && r.state().Options.Controllers < 2:
 		return bad(nvmespec.StatusInvalidField)
@@ -296,7 +296,7 @@ func formatNVM(r *request) (uint32, nvmespec.Status) {
 	if f.erase > 2 || f.erase == 2 && p.FormatAttributes&fnaCrypto == 0 {
 		return r.fail(nvmespec.StatusInvalidField, paramCDW10+1|1<<8)
 	}
-	if int(f.index) >= len(p.Formats) {
+	if !r.hasFormat(f.index) {
 		return r.fail(nvmespec.StatusInvalidFormat, paramCDW10)
 	}
 	lbaf := p.Formats[f.index]

@@ -45,7 +45,9 @@ type Profile struct {
 	MaxNamespaces uint32 `json:"max_namespaces"`
 	// FirstController is the CNTLID of the first controller; further ones follow.
 	FirstController uint16 `json:"first_controller"`
-	// Formats are the LBA formats in the order the model lists them, at most 16.
+	// Formats are the LBA formats in the order the model lists them, at most 64.
+	// A model with more than 16 has extended LBA formats (CTRATT bit 15): hosts see
+	// and use those above only if they have enabled them (Host Behavior Support).
 	Formats []Format `json:"formats"`
 	// FactoryFormat is the index of the format the drive is delivered with.
 	FactoryFormat uint8 `json:"factory_format"`
@@ -210,7 +212,7 @@ func (p *Profile) Validate() error {
 		{p.AllocationBytes > 0 && p.AllocationBytes <= 1<<40, "allocation unit must be 1 B to 1 TiB"},
 		{p.MaxNamespaces >= 1 && p.MaxNamespaces <= 1024, "namespaces must be 1 to 1024"},
 		{p.FirstController <= 0xFF00, "first controller must be at most 0xff00"},
-		{len(p.Formats) >= 1 && len(p.Formats) <= 16, "formats must be 1 to 16"},
+		{len(p.Formats) >= 1 && len(p.Formats) <= nvmespec.MaxLBAFormats, "formats must be 1 to 64"},
 		{int(p.FactoryFormat) < len(p.Formats), "factory format must be one of the formats"},
 		{p.MaxTransferBytes%4096 == 0 && p.MaxTransferBytes&(p.MaxTransferBytes-1) == 0, "transfer limit must be 0 or a power of two from 4096"},
 		{p.ErrorLogEntries >= 1 && p.ErrorLogEntries <= 256, "error log must have 1 to 256 entries"},
@@ -272,10 +274,14 @@ func printable(s string) bool {
 func (p *Profile) formatSupported() bool     { return p.AdminCommands&oacsFormat != 0 }
 func (p *Profile) namespaceManagement() bool { return p.AdminCommands&oacsNamespaces != 0 }
 func (p *Profile) firmwareCommands() bool    { return p.AdminCommands&oacsFirmware != 0 }
+func (p *Profile) extendedFormats() bool     { return len(p.Formats) > plainFormats }
 func (p *Profile) selfTest() bool            { return p.AdminCommands&oacsSelfTest != 0 }
 
 // Bits of OACS, LPA, FNA, OAES and CTRATT (NVMe Base 2.x, Identify Controller).
 const (
+	// plainFormats is how many LBA formats hosts see that know of no more.
+	plainFormats = 16
+
 	oacsFormat     = 1 << 1
 	oacsFirmware   = 1 << 2
 	oacsNamespaces = 1 << 3

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,20 +34,34 @@ func eventProgram(args []string) ([]string, error) {
 	return append([]string{path}, args[1:]...), nil
 }
 
+// subject is the run that something is told of.
+type subject struct {
+	id, journal string
+	header      *run.Header
+}
+
+func (s *soakSession) subject() subject {
+	return subject{id: s.recorder.ID(), journal: s.journal.Path(), header: &s.header}
+}
+
 // eventRunner runs a program for one event after the other, in a goroutine of its
 // own. The run never waits for it.
 type eventRunner struct {
-	args   []string
-	note   func(format string, args ...any)
-	queue  chan []string // environments
-	done   chan struct{}
-	stop   context.CancelFunc
-	failed int
+	args  []string
+	note  func(format string, args ...any)
+	queue chan []string // environments
+	done  chan struct{}
+	stop  context.CancelFunc
+	// most is how long the program may take, and atEnd the last events.
+	most, atEnd time.Duration
+	failed      int
+	// dropped counts events that found the queue full.
+	dropped atomic.Int64
 }
 
 func newEventRunner(args []string, note func(string, ...any)) *eventRunner {
 	ctx, stop := context.WithCancel(context.Background())
-	e := &eventRunner{args: args, note: note, queue: make(chan []string, eventQueue), done: make(chan struct{}), stop: stop}
+	e := &eventRunner{args: args, note: note, queue: make(chan []string, eventQueue), done: make(chan struct{}), stop: stop, most: eventMost, atEnd: eventsAtEnd}
 	go func() {
 		defer close(e.done)
 		for env := range e.queue {
@@ -59,11 +74,11 @@ func newEventRunner(args []string, note func(string, ...any)) *eventRunner {
 // tell queues events. Failed operations of one commit are one event that says how
 // many there are: a storm of them must not crowd out the end. It is called by the
 // commits of several runs, each in turn for itself.
-func (e *eventRunner) tell(s *soakSession, events []run.Event, v *run.Verdict) {
+func (e *eventRunner) tell(of subject, events []run.Event, v *run.Verdict) {
 	failed := run.Event{}
 	for _, x := range events {
 		if x.Kind != run.EventIOError {
-			e.put(eventEnvironment(s, x, v))
+			e.put(eventEnvironment(of, x, v))
 			continue
 		}
 		count := failed.Count + max(x.Count, 1)
@@ -73,7 +88,7 @@ func (e *eventRunner) tell(s *soakSession, events []run.Event, v *run.Verdict) {
 		failed.Count = count
 	}
 	if failed.Kind != "" {
-		e.put(eventEnvironment(s, failed, nil))
+		e.put(eventEnvironment(of, failed, nil))
 	}
 }
 
@@ -82,14 +97,16 @@ func (e *eventRunner) put(env []string) {
 	select {
 	case e.queue <- env:
 	default:
-		e.note("an event is not told to %s: it is %d events behind", e.args[0], eventQueue)
+		if e.dropped.Add(1) == 1 {
+			e.note("events are not told to %s: it is %d events behind", e.args[0], eventQueue)
+		}
 	}
 }
 
 // one runs the program once. It has no terminal, its output goes nowhere, and when
 // its time is over it is killed with all it started.
 func (e *eventRunner) one(ctx context.Context, env []string) {
-	ctx, cancel := context.WithTimeout(ctx, eventMost)
+	ctx, cancel := context.WithTimeout(ctx, e.most)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, e.args[0], e.args[1:]...)
 	cmd.Env = append(cmd.Environ(), env...)
@@ -104,31 +121,31 @@ func (e *eventRunner) one(ctx context.Context, env []string) {
 		return // said often enough; the journal has the events
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("it took longer than %s", eventMost)
+		err = fmt.Errorf("it took longer than %s", e.most)
 	}
 	e.note("--on-event %s: %v", e.args[0], err)
 }
 
-// close waits for what is queued, but no longer than eventsAtEnd.
+// close waits for what is queued, but not forever.
 func (e *eventRunner) close() {
 	close(e.queue)
-	timer := time.AfterFunc(eventsAtEnd, e.stop)
+	timer := time.AfterFunc(e.atEnd, e.stop)
 	defer timer.Stop()
 	<-e.done
 	e.stop()
-	if e.failed > 3 {
-		e.note("--on-event %s failed %d times", e.args[0], e.failed)
+	if n := e.dropped.Load(); n != 0 || e.failed > 3 {
+		e.note("--on-event %s: %d events were not told, %d times it failed", e.args[0], n, e.failed)
 	}
 }
 
 // eventEnvironment is what the program is told.
-func eventEnvironment(s *soakSession, x run.Event, v *run.Verdict) []string {
-	h := &s.header
+func eventEnvironment(of subject, x run.Event, v *run.Verdict) []string {
+	h := of.header
 	pairs := []string{
 		"NVOP_EVENT", string(x.Kind), "NVOP_EVENT_TEXT", x.Text, "NVOP_EVENT_SECOND", strconv.FormatInt(x.Second, 10),
 		"NVOP_EVENT_TIME", time.Unix(0, x.WallUnixNS).UTC().Format(time.RFC3339), "NVOP_EVENT_COUNT", strconv.FormatUint(max(x.Count, 1), 10),
-		"NVOP_RUN", s.recorder.ID(), "NVOP_RUN_NAME", h.Name, "NVOP_GROUP", h.Group, "NVOP_ADDRESS", h.Address, "NVOP_SERIAL", h.Serial,
-		"NVOP_MODEL", h.Model, "NVOP_NSID", strconv.FormatUint(uint64(h.NSID), 10), "NVOP_JOURNAL", s.journal.Path(),
+		"NVOP_RUN", of.id, "NVOP_RUN_NAME", h.Name, "NVOP_GROUP", h.Group, "NVOP_ADDRESS", h.Address, "NVOP_SERIAL", h.Serial,
+		"NVOP_MODEL", h.Model, "NVOP_NSID", strconv.FormatUint(uint64(h.NSID), 10), "NVOP_JOURNAL", of.journal,
 	}
 	if v != nil {
 		pairs = append(pairs, "NVOP_STATE", string(v.State), "NVOP_REASON", v.Reason, "NVOP_EXIT_CODE", strconv.Itoa(v.ExitCode))

@@ -59,20 +59,20 @@ func newMetricsFile(path string, clock nvmeioctl.Clock, note func(string, ...any
 }
 
 // of finds or adds a run.
-func (m *metricsFile) of(s *soakSession) *runMetrics {
+func (m *metricsFile) of(s subject) *runMetrics {
 	for _, r := range m.runs {
-		if r.id == s.recorder.ID() {
+		if r.id == s.id {
 			return r
 		}
 	}
-	r := &runMetrics{id: s.recorder.ID(), header: s.header}
+	r := &runMetrics{id: s.id, header: *s.header}
 	m.runs = append(m.runs, r)
 	slices.SortFunc(m.runs, func(a, b *runMetrics) int { return strings.Compare(a.id, b.id) })
 	return r
 }
 
 // take notes what was committed.
-func (m *metricsFile) take(s *soakSession, b *run.Batch, sample *run.Sample) {
+func (m *metricsFile) take(s subject, b *run.Batch, sample *run.Sample) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.of(s)
@@ -89,7 +89,7 @@ func (m *metricsFile) take(s *soakSession, b *run.Batch, sample *run.Sample) {
 }
 
 // ended notes how a run ended.
-func (m *metricsFile) ended(s *soakSession, v run.Verdict) {
+func (m *metricsFile) ended(s subject, v run.Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.of(s)

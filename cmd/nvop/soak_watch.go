@@ -46,7 +46,7 @@ type watchedRecorder struct {
 func (r *watchedRecorder) Commit(ctx context.Context, b *run.Batch) error {
 	if err := r.session.recorder.Commit(ctx, b); err != nil {
 		if r.watch.events != nil {
-			r.watch.events.tell(r.session, []run.Event{{Kind: "journal_failed", Text: err.Error(), WallUnixNS: b.Checkpoint.WallUnixNS, Second: b.Checkpoint.NextSecond}}, nil)
+			r.watch.events.tell(r.session.subject(), []run.Event{{Kind: "journal_failed", Text: err.Error(), WallUnixNS: b.Checkpoint.WallUnixNS, Second: b.Checkpoint.NextSecond}}, nil)
 		}
 		return err
 	}
@@ -57,10 +57,10 @@ func (r *watchedRecorder) Commit(ctx context.Context, b *run.Batch) error {
 		}
 	}
 	if r.watch.events != nil {
-		r.watch.events.tell(r.session, b.Events, b.Verdict)
+		r.watch.events.tell(r.session.subject(), b.Events, b.Verdict)
 	}
 	if r.watch.metrics != nil {
-		r.watch.metrics.take(r.session, b, r.sample)
+		r.watch.metrics.take(r.session.subject(), b, r.sample)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (r *watchedRecorder) Commit(ctx context.Context, b *run.Batch) error {
 // ended notes how a run ended.
 func (w *soakWatch) ended(s *soakSession, v run.Verdict) {
 	if w.metrics != nil {
-		w.metrics.ended(s, v)
+		w.metrics.ended(s.subject(), v)
 	}
 }
 

@@ -26,7 +26,7 @@ type killPlan struct {
 func newKillPlan(t *testing.T, seed uint64) killPlan {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
-	p := killPlan{operations: 30_000, kills: 2, wait: func() time.Duration { return time.Duration(200+rng.IntN(700)) * time.Millisecond }}
+	p := killPlan{operations: 60_000, kills: 2, wait: func() time.Duration { return time.Duration(200+rng.IntN(2300)) * time.Millisecond }}
 	if os.Getenv("NVOP_LONG") != "" {
 		p.operations, p.kills = 10_000_000, 100
 	}
@@ -38,7 +38,7 @@ func newKillPlan(t *testing.T, seed uint64) killPlan {
 // returns how it ended and how often it was killed at work.
 func (p killPlan) carryOut(w *workshop, resume []string, start ...string) (done soakResult, killed int) {
 	w.t.Helper()
-	args := start
+	args, inMidst := start, 0
 	for range 3 * p.kills {
 		if killed == p.kills || !w.killAfter(p.wait(), args...) {
 			break
@@ -50,6 +50,13 @@ func (p killPlan) carryOut(w *workshop, resume []string, start ...string) (done 
 		}
 		killed++
 		args = resume
+		if runs.Runs[0].ReadOps != 0 {
+			inMidst++
+		}
+	}
+	w.t.Logf("of %d kills at work %d were beyond the fill", killed, inMidst)
+	if os.Getenv("NVOP_LONG") != "" && inMidst < killed/2 {
+		w.t.Errorf("only %d of %d kills hit the random phase", inMidst, killed)
 	}
 	if killed == 0 {
 		w.must(&done, args...)

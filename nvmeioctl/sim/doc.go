@@ -13,6 +13,12 @@
 // it was before a command or as it was after it. One process has the file at
 // a time.
 //
+// What is written to a drive is kept where that is asked for (Options.Contents,
+// [Drive.KeepContents]), and can be changed below the drive's commands, as silent
+// corruption does ([Drive.Raw]). A drive suffers faults by script ([Drive.Arm],
+// package fault): they happen to commands and I/O queues alike, show in its logs,
+// events and statuses as a real drive's do, and are saved with it.
+//
 // The package must not know who drives it: it imports no typed operations,
 // and nothing above it imports it except programs and tests.
 package sim

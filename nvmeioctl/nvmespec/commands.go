@@ -501,7 +501,12 @@ func Consequence(admin bool, opcode uint8, nsid, cdw10 uint32) string {
 	case AdminFormatNVM:
 		return formatConsequence(where, DecodeFormatFields(cdw10))
 	case AdminSanitize:
+		if DecodeSanitizeFields(cdw10, 0).Action == SanitizeExitFailure {
+			return "leaves the state of a failed sanitize; the data may still be there"
+		}
 		return "destroys all data on the whole drive and cannot be stopped"
+	case AdminDeviceSelfTest:
+		return "occupies the drive for a while and changes no data"
 	case AdminSetFeatures:
 		f := DecodeSetFeatureFields(cdw10, 0)
 		text := "changes feature " + f.Feature.String()

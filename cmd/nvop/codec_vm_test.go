@@ -51,7 +51,7 @@ func guestTCPCodecLogs(t *testing.T) {
 	events := document(t, "log", node, "events")
 	total, size := text(dig(events, "value.header.events")), text(dig(events, "value.header.total_bytes"))
 	out := tool(t, "nvme", "persistent-event-log", node, "-a", "1", "-l", size)
-	wantMatch(t, out, `Total Number of Events\(TNEV\): *`+total, `Telemetry`, `(?i)power.?on`, `CODEC1`)
+	wantMatch(t, out, `Total Number of Events: `+total+`\n`, `Telemetry`, `(?i)power.?on`, `CODEC1`)
 	tool(t, "nvme", "persistent-event-log", node, "-a", "2")
 	out = tool(t, "nvme", "supported-log-pages", node)
 	wantMatch(t, out, `(?i)\b0?x?0?d\b`, `(?i)81`)
@@ -76,13 +76,13 @@ func guestTCPCodecBackground(t *testing.T) {
 		t.Errorf("self-test: %v", doc)
 	}
 	cli(t, says{"Current Device Self-Test Operation": "0", "List of Valid Reports.0.Self test result": "0", "List of Valid Reports.0.Self test code": "1"}, "self-test-log", node)
-	wantMatch(t, tool(t, "nvme", "sanitize-log", node), `(?i)status.*: *(0x)?100`, `(?i)crypto erase *: *10\b`)
+	wantMatch(t, tool(t, "nvme", "sanitize-log", node), `SSTAT\) : +0\n`, `Crypto Erase +: +10\n`)
 	tool(t, "dd", "if=/dev/urandom", "of="+blockNode(t, "CODEC2", 1), "bs=1M", "count=4", "oflag=direct")
 	doc = document(t, "sanitize", "start", node, "--action", "crypto", "--wait", "--poll", "200ms", "--confirm-serial", "CODEC2")
 	if text(dig(doc, "log.state")) != "completed" || text(dig(doc, "log.global_data_erased")) != "true" {
 		t.Errorf("sanitize: %v", doc)
 	}
-	wantMatch(t, tool(t, "nvme", "sanitize-log", node), `(?i)SPROG.*: *65535`, `(?i)status.*: *(0x)?101`, `(?i)SCDW10.*: *(0x)?4`)
+	wantMatch(t, tool(t, "nvme", "sanitize-log", node), `SPROG\) : +65535\n`, `SSTAT\) : +0x1\n`, `SCDW10\) : +0x4\n`)
 	zeros := tool(t, "dd", "if="+blockNode(t, "CODEC2", 1), "bs=1M", "count=4", "iflag=direct", "status=none")
 	if strings.Trim(zeros, "\x00") != "" {
 		t.Error("the data are still there")
@@ -120,5 +120,5 @@ func guestTCPCodecRecord(t *testing.T) {
 	cli(t, says{"available_spare": "<nil>", "avail_spare": "100", "power_cycles": "1"}, "smart-log", again)
 	want(t, 0, "log", again, "events")
 	want(t, 0, "show", again)
-	want(t, 6, "format", again, "--nsid", "1", "--lba", "4096", "--confirm-serial", "CODEC3")
+	want(t, 6, "format", again, "--nsid", "1", "--lba", "4096", "--accept", "unknown", "--confirm-serial", "CODEC3")
 }

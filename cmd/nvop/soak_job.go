@@ -33,6 +33,7 @@ type jobFlags struct {
 	Passes      uint64   `xor:"end" help:"End after this many passes over the namespace." placeholder:"N"`
 	Fill        uint64   `help:"Sequential passes to write first." placeholder:"N"`
 	WarmUp      string   `help:"Drive writes of the same workload that are not measured, after the fill." placeholder:"N"`
+	Data        string   `enum:"full,headers" default:"full" help:"What is written: full makes every block anew, so that it can be verified at any time; headers writes only each block's header over a body that stays, which takes less of the processor and cannot be verified." placeholder:"KIND"`
 	Verify      string   `enum:"none,reads,passes,end" default:"none" help:"What is compared with what was written: none; reads (all that the workload reads); passes (each pass is read back; permutation or write); end (a pass that reads everything once, at the end)." placeholder:"WHAT"`
 	Trust       string   `enum:"completed,flushed" default:"completed" help:"Which writes must have survived a crash: completed, or only those flushed (drives without power-loss protection)." placeholder:"WHAT"`
 	FlushEvery  string   `help:"Flush each worker's writes at this interval." placeholder:"TIME"`
@@ -120,6 +121,7 @@ func (f jobFlags) file() (*jobfile.File, error) {
 		Pause:  flagValue(r, "--pause", f.Pause, jobfile.PauseRule),
 		Verify: run.Verify{FlushIntervalNS: int64(flagValue(r, "--flush-every", f.FlushEvery, jobfile.Duration)), GenerationMap: f.GenMap},
 	}
+	file.Data.HeaderOnly = f.Data == "headers"
 	if f.GenMap && f.Verify == "none" {
 		return nil, usagef("--generation-map tells lost blocks from stale ones, but nothing is verified: add --verify")
 	}
@@ -208,13 +210,4 @@ func longDuration(text string) (time.Duration, error) {
 		return 0, &codedError{exitUsage, fmt.Errorf("%w", err)}
 	}
 	return d, nil
-}
-
-// blockSize reads the size of an operation.
-func blockSize(text string) (uint32, error) {
-	n, err := jobfile.Block(text)
-	if err != nil {
-		return 0, usagef("--bs: %v", err)
-	}
-	return n, nil
 }

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,11 +24,9 @@ type duel struct {
 	target string
 	// nvop are the flags after the address, fio those after the file name.
 	nvop, fio string
-	// fill prepares what is read, for each of the two.
-	nvopFill, fioFill string
-	// rate is about how many operations a second the target does: the two run as
-	// long, and do as much.
-	rate int
+	// fioFill prepares what fio reads; this program fills first by itself, which
+	// counts.
+	fioFill string
 }
 
 // tuned is fio at its best: the file and the buffers registered, in one process,
@@ -38,16 +37,26 @@ const plain = "--ioengine=io_uring --thread --fixedbufs --registerfiles --norand
 
 func duels() []duel {
 	return []duel{
-		{name: "4K write /dev/null QD128, fio tuned", most: 0.70, target: "null", rate: 1_200_000,
+		{name: "4K write /dev/null QD128, fio tuned", most: 0.70, target: "null",
 			nvop: "--rw randwrite --bs 4KiB --qd 128 --data headers", fio: tuned + " --rw=randwrite --bs=4k --iodepth=128"},
-		{name: "4K read /dev/zero QD128, fio tuned", most: 0.75, target: "zero", rate: 1_200_000,
+		{name: "4K read /dev/zero QD128, fio tuned", most: 0.75, target: "zero",
 			nvop: "--rw randread --bs 4KiB --qd 128", fio: tuned + " --rw=randread --bs=4k --iodepth=128"},
-		{name: "4K write /dev/null QD1, fio tuned", most: 0.75, target: "null", rate: 500_000,
+		{name: "4K write /dev/null QD1, fio tuned", most: 0.75, target: "null",
 			nvop: "--rw randwrite --bs 4KiB --qd 1 --data headers", fio: plain + " --rw=randwrite --bs=4k --iodepth=1"},
-		{name: "4K read /dev/zero QD1, fio tuned", most: 0.75, target: "zero", rate: 500_000,
+		{name: "4K read /dev/zero QD1, fio tuned", most: 0.75, target: "zero",
 			nvop: "--rw randread --bs 4KiB --qd 1", fio: plain + " --rw=randread --bs=4k --iodepth=1"},
-		{name: "4K write loop on tmpfs QD128, fio default batching", most: 0.60, target: "loop", rate: 200_000,
+		{name: "4K write loop on tmpfs QD128, fio default batching", most: 0.60, target: "loop",
 			nvop: "--rw randwrite --bs 4KiB --qd 128 --data headers --overwrite", fio: plain + " --rw=randwrite --bs=4k --iodepth=128 --direct=1"},
+		{name: "verifiable 4K write /dev/null QD128, fio verify=crc32c", most: 0.38, target: "null",
+			nvop: "--rw randwrite --bs 4KiB --qd 128", fio: tuned + " --rw=randwrite --bs=4k --iodepth=128 --verify=crc32c --do_verify=0"},
+		{name: "verifiable 128K write /dev/null QD32, fio verify=crc32c", most: 0.16, target: "null",
+			nvop: "--rw write --bs 128KiB --qd 32", fio: tuned + " --rw=write --bs=128k --iodepth=32 --verify=crc32c --do_verify=0"},
+		{name: "verified 4K read page cache QD128, fio verify=crc32c", most: 0.60, target: "file",
+			nvop: "--fill 1 --rw read --verify reads --bs 4KiB --qd 128 --buffered --overwrite",
+			fio:  tuned + " --rw=read --bs=4k --iodepth=128 --verify=crc32c --invalidate=0 --iomem_align=4k", fioFill: "--rw=write --bs=4k"},
+		{name: "verified 128K read page cache QD32, fio verify=crc32c", most: 0.45, target: "file",
+			nvop: "--fill 1 --rw read --verify reads --bs 128KiB --qd 32 --buffered --overwrite",
+			fio:  tuned + " --rw=read --bs=128k --iodepth=32 --verify=crc32c --invalidate=0 --iomem_align=4k", fioFill: "--rw=write --bs=128k"},
 	}
 }
 
@@ -125,7 +134,7 @@ func (b *fioBench) makeLoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = backing.Close()
-	out, err := exec.Command("losetup", "--find", "--show", "--direct-io=on", backing.Name()).CombinedOutput()
+	out, err := exec.Command("losetup", "--find", "--show", "--direct-io=on", "--sector-size=4096", backing.Name()).CombinedOutput()
 	if err != nil {
 		t.Logf("no loop device: %v: %s", err, out)
 		return
@@ -149,6 +158,22 @@ func (b *fioBench) target(t *testing.T, d duel) string {
 	return b.file
 }
 
+// fileBytes is the size of the page-cached file.
+const fileBytes = 256 << 20
+
+// blank makes the page-cached file anew.
+func (b *fioBench) blank(t *testing.T) {
+	t.Helper()
+	_ = os.Remove(b.file)
+	f, err := os.Create(b.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(fileBytes), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // perOp is the processor time of a process for each operation, in nanoseconds.
 func perOp(cmd *exec.Cmd, ops uint64) float64 {
 	return float64(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()) / float64(ops)
@@ -158,6 +183,9 @@ func (b *fioBench) nvop(t *testing.T, d duel) float64 {
 	t.Helper()
 	b.runs++
 	path := b.target(t, d)
+	if d.target == "file" {
+		b.blank(t)
+	}
 	args := []string{"--journal", filepath.Join(b.dir, fmt.Sprintf("journal-%d.db", b.runs)), "-o", "json", "soak", "start", "file:" + path}
 	if d.target == "null" || d.target == "zero" {
 		args = append(args, "--capacity", "64GiB")
@@ -217,8 +245,16 @@ func loopOps(node string) uint64 {
 func (b *fioBench) fio(t *testing.T, d duel) float64 {
 	t.Helper()
 	size := "64g"
-	if d.target == "loop" {
+	switch d.target {
+	case "loop":
 		size = "512m"
+	case "file":
+		size = strconv.Itoa(fileBytes)
+		b.blank(t)
+		fill := append([]string{"--name=bench", "--filename=" + b.file, "--size=" + size, "--verify=crc32c", "--do_verify=0"}, strings.Fields(d.fioFill)...)
+		if out, err := exec.Command("fio", fill...).CombinedOutput(); err != nil {
+			t.Fatalf("fio %v: %v: %s", fill, err, out)
+		}
 	}
 	args := []string{"--name=bench", "--output-format=json", "--filename=" + b.target(t, d), "--size=" + size}
 	args = append(args, strings.Fields(d.fio)...)

@@ -37,7 +37,7 @@ func (f *File) Job(r Region) (run.Job, error) {
 	}
 	j := run.Job{
 		Seed: f.Seed, CapacityBytes: r.CapacityBytes, LBABytes: r.LBABytes, TimeLapse: max(f.TimeLapse, 1), Workers: max(f.Workers, 1),
-		Pin: f.Pin, Stops: slices.Clone(f.Stops), Pause: f.Pause, Verify: f.Verify, SampleIntervalNS: f.SampleNS, StallNS: f.StallNS,
+		Pin: f.Pin, Stops: slices.Clone(f.Stops), Pause: f.Pause, Verify: f.Verify, Data: f.Data, SampleIntervalNS: f.SampleNS, StallNS: f.StallNS,
 		AlphaMilli: r.AlphaMilli,
 	}
 	if j.TimeLapse > 1 && j.SampleIntervalNS == 0 {

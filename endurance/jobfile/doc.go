@@ -41,6 +41,7 @@ type File struct {
 	Stops             []run.StopRule
 	Pause             run.Pause
 	Verify            run.Verify
+	Data              run.Data
 }
 
 // Drive is one of them.

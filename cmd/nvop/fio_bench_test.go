@@ -252,7 +252,9 @@ func (b *fioBench) fio(t *testing.T, d duel) float64 {
 		size = strconv.Itoa(fileBytes)
 		b.blank(t)
 		fill := append([]string{"--name=bench", "--filename=" + b.file, "--size=" + size, "--verify=crc32c", "--do_verify=0"}, strings.Fields(d.fioFill)...)
-		if out, err := exec.Command("fio", fill...).CombinedOutput(); err != nil {
+		layout := exec.Command("fio", fill...)
+		layout.Dir = b.dir // where it leaves its state
+		if out, err := layout.CombinedOutput(); err != nil {
 			t.Fatalf("fio %v: %v: %s", fill, err, out)
 		}
 	}
@@ -260,6 +262,7 @@ func (b *fioBench) fio(t *testing.T, d duel) float64 {
 	args = append(args, strings.Fields(d.fio)...)
 	args = append(args, "--time_based", fmt.Sprintf("--runtime=%d", b.seconds))
 	cmd := exec.Command("fio", args...)
+	cmd.Dir = b.dir
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("fio %v: %v: %s", args, err, out)

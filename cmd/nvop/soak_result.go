@@ -19,7 +19,9 @@ type soakResult struct {
 	Serial  string `json:"serial"`
 	Model   string `json:"model"`
 	NSID    uint32 `json:"nsid,omitempty"`
-	State   string `json:"state"`
+	// Engine is how data was moved, and why that way.
+	Engine string `json:"engine,omitempty"`
+	State  string `json:"state"`
 	// Verdict is "pass", "fail" (a limit or an error), "interrupted" (can be
 	// resumed) or "running".
 	Verdict string `json:"verdict"`
@@ -99,7 +101,7 @@ func verdictWord(v run.Verdict) string {
 
 func newSoakResult(id string, h run.Header, v run.Verdict, journal string) soakResult {
 	r := soakResult{
-		Schema: "nvop.soak/1", Run: id, Name: h.Name, Group: h.Group, Address: h.Address, Serial: h.Serial, Model: h.Model, NSID: h.NSID,
+		Schema: "nvop.soak/1", Run: id, Name: h.Name, Group: h.Group, Address: h.Address, Serial: h.Serial, Model: h.Model, NSID: h.NSID, Engine: h.Engine,
 		State: string(v.State), Verdict: verdictWord(v), Reason: v.Reason, CapacityBytes: h.Job.CapacityBytes,
 		TimeLapse: h.Job.TimeLapse, Limits: v.Limits, Notes: v.Notes, Journal: journal,
 	}
@@ -169,7 +171,7 @@ func (r soakResult) Text(p *render.Page) {
 		lapse = fmt.Sprintf("%d: each operation stands for as many", r.TimeLapse)
 	}
 	p.Pairs(
-		"reason", r.Reason, "address", r.Address, "capacity", render.Size(r.CapacityBytes), "time lapse", lapse,
+		"reason", r.Reason, "address", r.Address, "engine", r.Engine, "capacity", render.Size(r.CapacityBytes), "time lapse", lapse,
 		"duration", render.Duration(time.Duration(r.DurationSeconds*1e9)),
 		"written", amount(r.WriteOps, r.WriteBytes, r.WriteErrors, r.WriteIOPS), "read", amount(r.ReadOps, r.ReadBytes, r.ReadErrors, r.ReadIOPS),
 		"WAF", r.wafText(), "write latency", r.WriteLatency.text(), "read latency", r.ReadLatency.text(),

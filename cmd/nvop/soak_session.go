@@ -149,8 +149,8 @@ func (s *soakSession) begin(ctx context.Context, name, group string) (err error)
 	return err
 }
 
-// run carries the job out.
-func (s *soakSession) run(ctx context.Context, show endurance.Observer, watch *soakWatch) (run.Verdict, error) {
+// stretch carries the job out until it is over or interrupted.
+func (s *soakSession) stretch(ctx context.Context, show endurance.Observer, watch *soakWatch) (run.Verdict, error) {
 	t := s.target
 	cfg := endurance.Config{
 		Job: s.job, Recorder: watch.recorder(s), Queues: t.queues(s.job, s.writes(), s.app.clock), Sampler: t.sampler(),

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"nvop/endurance"
 	"nvop/endurance/run"
@@ -34,7 +35,8 @@ type soakTarget struct {
 	header   run.Header
 	// held keeps the block node claimed exclusively while a run writes, so that
 	// nobody mounts it meanwhile; nil before.
-	held *os.File
+	held   *os.File
+	closed bool
 }
 
 // soakFlags are what start and resume need beside the job.
@@ -42,6 +44,7 @@ type soakFlags struct {
 	NSID      nsidFlag `name:"nsid" help:"The namespace (default: the one the address names, or the only one)." placeholder:"N"`
 	Overwrite bool     `help:"Allow a file that is not empty to be overwritten."`
 	engineFlags
+	Reappear time.Duration `default:"60s" help:"How long to wait for a drive that goes away in the midst of it; it is taken up again by its identity, whatever its name. 0s: not at all." placeholder:"TIME"`
 	consentFlags
 	// resumed is the capacity of a run that is resumed, in bytes, and resumedLBA
 	// its logical block.
@@ -181,10 +184,12 @@ func (t *soakTarget) close() error {
 	var err error
 	if t.held != nil {
 		err = t.held.Close()
+		t.held = nil
 	}
-	if t.drive == nil {
+	if t.drive == nil || t.closed {
 		return err
 	}
+	t.closed = true
 	return errors.Join(err, t.drive.close())
 }
 

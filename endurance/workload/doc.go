@@ -1,5 +1,5 @@
-// Package workload turns a job into operations: which block, read or write, and
-// what data.
+// Package workload turns a job into operations: which block, read or write. What
+// is in the blocks is package pattern's.
 //
 // Everything is a pure function of a seed and a position, so that any operation
 // can be told again after a crash, and the expected content of any block with

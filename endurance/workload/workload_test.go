@@ -1,8 +1,6 @@
 package workload
 
 import (
-	"bytes"
-	"compress/flate"
 	"fmt"
 	"math"
 	"testing"
@@ -257,55 +255,11 @@ func TestNew_refusesNonsense(t *testing.T) {
 	}
 }
 
-func TestData_followsFromSeedLBAAndGeneration(t *testing.T) {
-	fill := func(seed, lba, generation uint64) []byte {
-		b := make([]byte, 4096)
-		NewData(seed).Fill(b, lba, generation, 512)
-		return b
-	}
-	base := fill(1, 100, 1)
-	if !bytes.Equal(base, fill(1, 100, 1)) {
-		t.Error("the same block has two contents")
-	}
-	if !bytes.Equal(base[512:1024], fill(1, 101, 1)[:512]) {
-		t.Error("a block's content depends on the command it was in")
-	}
-	for name, other := range map[string][]byte{"seed": fill(2, 100, 1), "LBA": fill(1, 108, 1), "generation": fill(1, 100, 2)} {
-		if bytes.Equal(base[:512], other[:512]) {
-			t.Errorf("the content does not depend on the %s", name)
-		}
-	}
-}
-
-// Case H5: what is written must not compress, within a block or across many.
-func TestData_doesNotCompress(t *testing.T) {
-	d := NewData(3)
-	b := make([]byte, 1<<20)
-	d.Fill(b, 0, 1, 4096)
-	var out bytes.Buffer
-	w, _ := flate.NewWriter(&out, flate.BestCompression)
-	_, _ = w.Write(b)
-	_ = w.Close()
-	if out.Len() < len(b) {
-		t.Errorf("%d bytes deflate to %d", len(b), out.Len())
-	}
-	words := map[string]int{}
-	for i := 0; i+16 <= len(b); i += 16 {
-		words[string(b[i:i+16])]++
-	}
-	if n := len(b)/16 - len(words); n > 0 {
-		t.Errorf("%d of %d 16-byte words are repeated", n, len(b)/16)
-	}
-}
-
 func TestPath_allocatesNothing(t *testing.T) {
 	g, _ := New(Config{Pattern: Random, RegionBytes: 1 << 30, BlockBytes: 4096, LBABytes: 4096, ReadPercent: 30})
-	d := NewData(1)
-	buf := make([]byte, 4096)
 	i := uint64(0)
 	if n := testing.AllocsPerRun(1000, func() {
-		op := g.At(i/1000, i)
-		d.Fill(buf, op.Block, 1, 4096)
+		_ = g.At(i/1000, i)
 		i++
 	}); n != 0 {
 		t.Errorf("%v allocations an operation", n)
@@ -331,17 +285,6 @@ func BenchmarkAt(b *testing.B) {
 				i++
 			}
 		})
-	}
-}
-
-func BenchmarkFill(b *testing.B) {
-	d := NewData(1)
-	buf := make([]byte, 4096)
-	b.SetBytes(4096)
-	i := uint64(0)
-	for b.Loop() {
-		d.Fill(buf, i, 1, 4096)
-		i++
 	}
 }
 

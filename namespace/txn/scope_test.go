@@ -1,0 +1,82 @@
+package txn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+
+	"nvop/namespace/txn"
+	"nvop/nvmeioctl"
+)
+
+// resetter is a step without commands that resets the controller. It keeps what
+// its scope said of earlier attempts.
+type resetter struct {
+	setter
+	retaken *[]bool
+}
+
+func (e resetter) Prepare(ctx context.Context, s *txn.Scope) (txn.Prepared, error) {
+	p, err := e.setter.Prepare(ctx, s)
+	p.Commands, p.Resets = nil, true
+	return p, err
+}
+
+func (e resetter) Take(ctx context.Context, s *txn.Scope) (json.RawMessage, error) {
+	*e.retaken = append(*e.retaken, s.Retaken())
+	return e.setter.Take(ctx, s)
+}
+
+// TestPreStep_isToldOfResets: a reset is no command, and has to be allowed all the
+// same.
+func TestPreStep_isToldOfResets(t *testing.T) {
+	d := newToy()
+	var retaken []bool
+	r := runner(d, &txn.MemoryLog{})
+	r.Registry = txn.Registry{"set": resetter{setter{drive: d}, &retaken}}
+	told := 0
+	r.PreStep = func(_ context.Context, info txn.StepInfo) (nvmeioctl.Device, error) {
+		if told++; !info.Resets || len(info.Commands) != 0 {
+			t.Errorf("told %+v", info)
+		}
+		if told == 3 {
+			return nil, &nvmeioctl.RefusedError{Check: "in use", Subject: "toy:", Reason: "mounted"}
+		}
+		return nil, nil
+	}
+	if _, err := r.Run(t.Context(), transaction()); exitCode(err) != 7 || d.all() != "a1 b1 c0" {
+		t.Errorf("error %v, values %s", err, d.all())
+	}
+}
+
+// TestScope_retaken: a step begun before, in this direction, is taken again. The
+// other direction, and other steps, do not count.
+func TestScope_retaken(t *testing.T) {
+	d, log := newToy(), &txn.MemoryLog{}
+	var retaken []bool
+	r := runner(d, log)
+	r.Registry = txn.Registry{"set": resetter{setter{drive: d}, &retaken}}
+	cut := errors.New("cut")
+	r.Cut = func(e txn.Event) error {
+		if e.Step.Index == 1 && e.Phase == txn.PhaseAfterIntent {
+			return cut
+		}
+		return nil
+	}
+	if _, err := r.Run(t.Context(), transaction()); !errors.Is(err, cut) {
+		t.Fatal(err)
+	}
+	r.Cut = nil
+	if _, err := r.Resume(t.Context(), "1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Rollback(t.Context(), "1"); err != nil {
+		t.Fatal(err)
+	}
+	// a; b was cut before it was taken, and is taken again; c; then all back.
+	if want := []bool{false, true, false, false, false, false}; !slices.Equal(retaken, want) {
+		t.Errorf("retaken %v, want %v", retaken, want)
+	}
+}

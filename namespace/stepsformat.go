@@ -11,6 +11,7 @@ import (
 	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/admin"
+	"nvop/nvmeioctl/nvmespec"
 )
 
 // formatting formats; undoing is formatting back to the old LBA format.
@@ -83,9 +84,22 @@ func (f formatting) Take(ctx context.Context, s *txn.Scope) (json.RawMessage, er
 	_, err = admin.Submit(ctx, s.Device, "format", cmd)
 	stop()
 	if err != nil {
-		return nil, answer(err)
+		return nil, explainFormat(ctx, s, answer(err))
 	}
 	return nil, f.wait(ctx, s, p)
+}
+
+// explainFormat says what to do where a drive refuses a format that it lists
+// itself: it is never tried again (case FMT-10).
+func explainFormat(ctx context.Context, s *txn.Scope, err error) error {
+	if !errors.Is(err, nvmespec.ErrInvalidFormat) && !errors.Is(err, nvmespec.ErrInvalidOpcode) && !errors.Is(err, nvmespec.ErrInvalidField) {
+		return err
+	}
+	hint := "the drive lists this format and refuses it: it may be locked or frozen for security, or its firmware forbids it"
+	if c, cerr := admin.IdentifyController(context.WithoutCancel(ctx), s.Device); cerr == nil && c.Admin&nvmespec.AdminSecurity != 0 {
+		hint += "; it has security commands: a suspend and resume of the machine may unfreeze it, a PSID revert unlock it"
+	}
+	return fmt.Errorf("%w: %s", err, hint)
 }
 
 // watchPause is the time between two looks at a format that is being carried out.

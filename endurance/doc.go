@@ -64,6 +64,9 @@ type Config struct {
 	// StartWallUnixNS is when the run began ([run.Header]), which second 0 is
 	// counted from; 0 means now.
 	StartWallUnixNS int64
+	// Drive names the drive and namespace ([run.Header.Drive]), so that blocks of
+	// one are told from those of another. It must not change over a resume.
+	Drive string
 	// Resume is the last checkpoint of the run; nil starts anew.
 	Resume *run.Checkpoint
 	// Of is the run that is verified, when the job only reads what another wrote.

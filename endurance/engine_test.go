@@ -27,7 +27,7 @@ func TestStep_allocatesNothing(t *testing.T) {
 			}
 			tr := &track{lanes: make([]lane, 1)}
 			tr.high.Store(1 << 60)
-			if tr.source, err = newSource(&job, 1); err != nil {
+			if tr.source, err = newSource(&job, 1, ""); err != nil {
 				t.Fatal(err)
 			}
 			var q nvmeioctl.IOQueue = newRing(64)

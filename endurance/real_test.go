@@ -347,7 +347,7 @@ func TestRun_writesWhatItShould(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := make([]byte, job.CapacityBytes)
-	source, err := pattern.New(pattern.Config{Run: run.DataRun(77, job.Seed), Seed: job.Seed, BlockBytes: 512})
+	source, err := pattern.New(pattern.Config{Run: run.DataRun(77, job.Seed, ""), Seed: job.Seed, BlockBytes: 512})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,13 +86,13 @@ func (s *session) prepareData() (err error) {
 		}
 	}
 	if of == nil {
-		s.track.source, err = newSource(s.job, s.cfg.StartWallUnixNS)
+		s.track.source, err = newSource(s.job, s.cfg.StartWallUnixNS, s.cfg.Drive)
 		return err
 	}
 	if of.Job.CapacityBytes != s.job.CapacityBytes || of.Job.LBABytes != s.job.LBABytes || of.Job.TimeLapse > 1 {
 		return fmt.Errorf("%w: the run to be verified addressed other blocks", run.ErrJob)
 	}
-	s.track.source, err = newSource(&of.Job, of.StartWallUnixNS)
+	s.track.source, err = newSource(&of.Job, of.StartWallUnixNS, of.Drive)
 	return err
 }
 

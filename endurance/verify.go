@@ -16,12 +16,14 @@ type Written struct {
 	Job             run.Job
 	Checkpoint      run.Checkpoint
 	StartWallUnixNS int64
+	// Drive is that of the run's header, as in [Config].
+	Drive string
 }
 
 // newSource makes the data of a run.
-func newSource(job *run.Job, startWallUnixNS int64) (*pattern.Source, error) {
+func newSource(job *run.Job, startWallUnixNS int64, drive string) (*pattern.Source, error) {
 	return pattern.New(pattern.Config{
-		Run: run.DataRun(startWallUnixNS, job.Seed), Seed: job.Seed, BlockBytes: job.LBABytes,
+		Run: run.DataRun(startWallUnixNS, job.Seed, drive), Seed: job.Seed, BlockBytes: job.LBABytes,
 		CompressPermille: job.Data.CompressPermille, DedupPermille: job.Data.DedupPermille,
 		RegionBlocks: job.RegionBytes() / uint64(job.LBABytes),
 	})

@@ -54,7 +54,7 @@ func checkedWorker(t testing.TB, p run.Phase, flush int64, useMap bool) (*worker
 	}
 	tr := &track{lanes: make([]lane, 1), history: &history{lbaBytes: 512}}
 	tr.high.Store(1 << 60)
-	if tr.source, err = newSource(&job, 1); err != nil {
+	if tr.source, err = newSource(&job, 1, ""); err != nil {
 		t.Fatal(err)
 	}
 	if useMap {

@@ -23,6 +23,7 @@ type soakVerifyCmd struct {
 	QD      uint32 `name:"qd" default:"32" help:"Reads each worker keeps outstanding." placeholder:"N"`
 	Workers uint32 `default:"1" help:"Queues that read side by side, each on a thread of its own." placeholder:"N"`
 	Pin     bool   `help:"Tie each worker's thread to one processor."`
+	Trust   string `enum:"completed,flushed," default:"" help:"Which writes must have survived a crash: completed, or only those flushed (after the power of a drive without power-loss protection failed). Default: as the soak had it." placeholder:"WHAT"`
 	watchFlags
 	soakFlags
 }
@@ -139,6 +140,12 @@ func (c soakVerifyCmd) job(info journal.RunInfo) (run.Job, error) {
 			End: run.End{Passes: 1}, Check: run.CheckReads,
 		}},
 	}
+	switch c.Trust {
+	case "":
+		j.Verify.Trust = of.Verify.Trust
+	case string(run.TrustFlushed):
+		j.Verify.Trust = run.TrustFlushed
+	}
 	if err := j.Validate(); err != nil {
 		return run.Job{}, &codedError{exitUsage, err}
 	}
@@ -158,7 +165,9 @@ func (s *soakSession) written(ctx context.Context) (*endurance.Written, error) {
 	if full.Checkpoint == nil || full.Checkpoint.Number != of.Checkpoint {
 		return nil, fmt.Errorf("run %s has gone on since its verification began; begin a new one: nvop soak verify %s", of.Run, of.Run)
 	}
-	return &endurance.Written{Job: full.Header.Job, Checkpoint: *full.Checkpoint, StartWallUnixNS: full.Header.StartWallUnixNS}, nil
+	w := &endurance.Written{Job: full.Header.Job, Checkpoint: *full.Checkpoint, StartWallUnixNS: full.Header.StartWallUnixNS, Drive: full.Header.Drive()}
+	w.Job.Verify.Trust = s.job.Verify.Trust
+	return w, nil
 }
 
 // verifiedResult is what was compared, in a result.

@@ -155,6 +155,7 @@ func (s *soakSession) stretch(ctx context.Context, show endurance.Observer, watc
 	cfg := endurance.Config{
 		Job: s.job, Recorder: watch.recorder(s), Queues: t.queues(s.job, s.writes(), s.app.clock), Sampler: t.sampler(),
 		Processors: t.processors(), Observer: show, Clock: s.app.clock, StartWallUnixNS: s.header.StartWallUnixNS,
+		Drive: s.header.Drive(),
 		BeforePhase: func(ctx context.Context, _ int) error {
 			if !s.writes() {
 				return nil

@@ -81,14 +81,21 @@ func MismatchKinds() []MismatchKind {
 	return []MismatchKind{MismatchLost, MismatchStale, MismatchMisdirected, MismatchTorn, MismatchRotten, MismatchUnreadable}
 }
 
-// DataRun is the number by which the blocks of a run are told from those of
-// other runs with the same seed: it follows from when the run began.
-func DataRun(startWallUnixNS int64, seed uint64) uint64 {
+// DataRun is the number by which the blocks of a run are told from those of other
+// runs with the same seed, and of other drives that were begun at the same time:
+// it follows from when the run began, and on what drive and namespace.
+func DataRun(startWallUnixNS int64, seed uint64, drive string) uint64 {
 	x := uint64(startWallUnixNS) ^ seed*0x9E3779B97F4A7C15
+	for i := range len(drive) {
+		x = (x ^ uint64(drive[i])) * 0x100000001B3 // FNV-1a
+	}
 	x = (x ^ x>>32) * 0xD6E8FEB86659FD93
 	x = (x ^ x>>32) * 0xD6E8FEB86659FD93
 	return x ^ x>>32
 }
+
+// Drive is what DataRun tells drives apart by.
+func (h *Header) Drive() string { return fmt.Sprintf("%s/%s/%d", h.SubsystemNQN, h.Serial, h.NSID) }
 
 // Mismatch is one logical block that is not as it must be.
 type Mismatch struct {

@@ -35,19 +35,27 @@ func Digest(plans []Plan) string {
 	for _, p := range plans {
 		inv := p.Inventory
 		inv.TakenAt, inv.Health, inv.Problems = time.Time{}, nil, nil
-		inv.Namespaces = slices.Clone(inv.Namespaces)
-		for i := range inv.Namespaces {
-			inv.Namespaces[i].UsedBlocks = 0
-		}
+		inv.Namespaces = atRest(inv.Namespaces)
+		p.Before, p.After = atRest(p.Before), atRest(p.After)
 		if s := inv.FirmwareState; s != nil {
 			still := *s
 			still.PowerCycles = nil
 			inv.FirmwareState = &still
 		}
 		inv.Features = slices.DeleteFunc(slices.Clone(inv.Features), func(r FeatureReading) bool { return r.Feature == nvmespec.FeatureTimestamp })
-		h.Write(mustJSON([]any{p.Title, p.Address, p.Identity, p.Steps, p.Destroys, p.NSIDs, p.Reads, inv}))
+		p.Inventory = inv
+		h.Write(mustJSON(p))
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// atRest is namespaces without what their users change.
+func atRest(list []Namespace) []Namespace {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].UsedBlocks = 0
+	}
+	return list
 }
 
 // NewPlanFile is plans ready to be written.

@@ -445,10 +445,15 @@ func (m management) createWithin(ctx context.Context, s *txn.Scope, p createPara
 			}
 			return m.identifiers(ctx, s, created{NSID: nsid, SizeBlocks: n.SizeBlocks}), nil
 		}
-		if !errors.Is(err, nvmespec.ErrInsufficientCapacity) {
+		smaller, note, ok := uint64(0), "", false
+		switch {
+		case errors.Is(err, nvmespec.ErrInsufficientCapacity):
+			smaller, note, ok = m.smaller(ctx, s, n, p)
+		case errors.Is(err, nvmespec.ErrInvalidField):
+			smaller, note, ok = aligned(n, p)
+		default:
 			return created{}, answer(err)
 		}
-		smaller, note, ok := m.smaller(ctx, s, n, p)
 		if !ok {
 			return created{}, err
 		}
@@ -462,6 +467,18 @@ func (m management) createWithin(ctx context.Context, s *txn.Scope, p createPara
 			return created{}, err
 		}
 	}
+}
+
+// aligned is the size rounded down to 1 MiB: some controllers refuse any other as
+// an invalid field, without reporting a granularity (case NS-13). False where it is
+// one already, or the plan announced no smaller size.
+func aligned(n Namespace, p createParams) (blocks uint64, note string, ok bool) {
+	unit := lcm(oneMiB, uint64(n.Format.DataBytes)) / uint64(max(n.Format.DataBytes, 1))
+	blocks = n.SizeBlocks - n.SizeBlocks%max(unit, 1)
+	if p.StepBlocks == 0 || blocks == n.SizeBlocks || blocks < p.FloorBlocks || blocks == 0 {
+		return 0, "", false
+	}
+	return blocks, fmt.Sprintf("refused as an invalid field: trying %s blocks instead of %s, a multiple of 1 MiB", grouped(blocks), grouped(n.SizeBlocks)), true
 }
 
 // smaller is the next size to try after a refusal for lack of capacity; false

@@ -22,8 +22,8 @@ type featureCmd struct {
 
 // featureArg names a feature.
 type featureArg struct {
-	Feature string `arg:"" help:"Name or number: power-management, write-cache, temperature-threshold, apst, 0x06 ..." placeholder:"FEATURE"`
-	NSID    uint32 `name:"nsid" help:"The namespace, for a feature that belongs to one (default: the one the address names)." placeholder:"N"`
+	Feature string   `arg:"" help:"Name or number: power-management, write-cache, temperature-threshold, apst, 0x06 ..." placeholder:"FEATURE"`
+	NSID    nsidFlag `name:"nsid" help:"The namespace, for a feature that belongs to one (default: the one the address names)." placeholder:"N"`
 }
 
 // find says which feature is meant on a drive of this vendor.
@@ -59,9 +59,9 @@ func featureNames() string {
 // scope is the NSID a feature's commands carry.
 func (f featureArg) scope(info nvmespec.FeatureInfo, named uint32) (uint32, error) {
 	if !info.PerNamespace {
-		return f.NSID, nil
+		return uint32(f.NSID), nil
 	}
-	nsid, err := oneNSID(f.NSID, named)
+	nsid, err := oneNSID(uint32(f.NSID), named)
 	if err == nil && nsid == 0 {
 		err = usagef("feature %s belongs to a namespace; name it with --nsid", info.Name)
 	}

@@ -8,10 +8,10 @@ import (
 
 type formatCmd struct {
 	driveArg
-	NSID  uint32 `name:"nsid" help:"The namespace (default: the one the address names, or the only one)." placeholder:"N" xor:"scope"`
-	All   bool   `help:"Format all namespaces of the drive." xor:"scope"`
-	LBA   string `name:"lba" help:"LBA format by data and metadata size, such as 4096 or 4096+8 (default: the present one)." placeholder:"DATA[+META]"`
-	Erase string `enum:"none,user,crypto" default:"none" help:"Secure erase: none, user (user data erase) or crypto (cryptographic erase)." placeholder:"KIND"`
+	NSID  nsidFlag `name:"nsid" help:"The namespace (default: the one the address names, or the only one)." placeholder:"N" xor:"scope"`
+	All   bool     `help:"Format all namespaces of the drive." xor:"scope"`
+	LBA   string   `name:"lba" help:"LBA format by data and metadata size, such as 4096 or 4096+8 (default: the present one)." placeholder:"DATA[+META]"`
+	Erase string   `enum:"none,user,crypto" default:"none" help:"Secure erase: none, user (user data erase) or crypto (cryptographic erase)." placeholder:"KIND"`
 	changeFlags
 }
 
@@ -49,7 +49,7 @@ func (c formatCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return a.change(ctx, c.Drive, c.changeFlags, func(inv namespace.Inventory, named uint32) (namespace.Plan, error) {
-		nsid, err := oneNSID(c.NSID, named)
+		nsid, err := oneNSID(uint32(c.NSID), named)
 		if err != nil {
 			return namespace.Plan{}, err
 		}

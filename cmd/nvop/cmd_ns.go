@@ -120,7 +120,7 @@ func (c nsCreateCmd) Run(ctx context.Context, a *app) error {
 
 type nsDeleteCmd struct {
 	driveArg
-	NSID []uint32 `name:"nsid" help:"Namespaces to delete (default: the one the address names)." placeholder:"N"`
+	NSID []nsidFlag `name:"nsid" help:"Namespaces to delete (default: the one the address names)." placeholder:"N"`
 	changeFlags
 }
 
@@ -130,7 +130,10 @@ func (nsDeleteCmd) Help() string {
 
 func (c nsDeleteCmd) Run(ctx context.Context, a *app) error {
 	return a.change(ctx, c.Drive, c.changeFlags, func(inv namespace.Inventory, named uint32) (namespace.Plan, error) {
-		nsids := c.NSID
+		var nsids []uint32
+		for _, n := range c.NSID {
+			nsids = append(nsids, uint32(n))
+		}
 		if len(nsids) == 0 && named != 0 {
 			nsids = []uint32{named}
 		}
@@ -152,7 +155,7 @@ func joinNumbers(list []uint32) string {
 // attachFlags are shared by attach and detach.
 type attachFlags struct {
 	driveArg
-	NSID       uint32   `name:"nsid" help:"The namespace (default: the one the address names)." placeholder:"N"`
+	NSID       nsidFlag `name:"nsid" help:"The namespace (default: the one the address names)." placeholder:"N"`
 	Controller []string `help:"Controller identifiers, decimal or 0x hexadecimal." placeholder:"CNTLID"`
 	changeFlags
 }
@@ -164,7 +167,7 @@ func (f attachFlags) run(ctx context.Context, a *app, verb string, make func(nam
 		return err
 	}
 	return a.change(ctx, f.Drive, f.changeFlags, func(inv namespace.Inventory, named uint32) (namespace.Plan, error) {
-		nsid, err := oneNSID(f.NSID, named)
+		nsid, err := oneNSID(uint32(f.NSID), named)
 		if err != nil {
 			return namespace.Plan{}, err
 		}

@@ -43,14 +43,14 @@ func (r opPlanResult) Text(p *render.Page) {
 
 type opSetCmd struct {
 	driveArg
-	To    string `arg:"" optional:"" name:"size" help:"The same as --size: 6.4TB, max, factory ..." placeholder:"SIZE"`
-	Size  string `help:"New size: 6.4TB, 5.82TiB, 12502446768blocks, 80%, max or factory. Whole GB and TB are marketing capacities." xor:"target" placeholder:"SIZE"`
-	OP    string `name:"op" help:"New over-provisioning: 20% means (total-user)/user." xor:"target" placeholder:"PERCENT"`
-	IDEMA string `name:"idema" help:"New size by the IDEMA count of a marketing capacity: 6.4TB." xor:"target" placeholder:"CAPACITY"`
-	OPOf  string `name:"op-of" enum:"user,total" default:"user" help:"What --op is a share of."`
-	Exact bool   `help:"Take --size literally, not as a marketing capacity."`
-	NSID  uint32 `name:"nsid" help:"The namespace to replace (default: the only one)." placeholder:"N"`
-	LBA   string `name:"lba" help:"LBA format by data and metadata size, such as 4096 or 4096+8 (default: the present one)." placeholder:"DATA[+META]"`
+	To    string   `arg:"" optional:"" name:"size" help:"The same as --size: 6.4TB, max, factory ..." placeholder:"SIZE"`
+	Size  string   `help:"New size: 6.4TB, 5.82TiB, 12502446768blocks, 80%, max or factory. Whole GB and TB are marketing capacities." xor:"target" placeholder:"SIZE"`
+	OP    string   `name:"op" help:"New over-provisioning: 20% means (total-user)/user." xor:"target" placeholder:"PERCENT"`
+	IDEMA string   `name:"idema" help:"New size by the IDEMA count of a marketing capacity: 6.4TB." xor:"target" placeholder:"CAPACITY"`
+	OPOf  string   `name:"op-of" enum:"user,total" default:"user" help:"What --op is a share of."`
+	Exact bool     `help:"Take --size literally, not as a marketing capacity."`
+	NSID  nsidFlag `name:"nsid" help:"The namespace to replace (default: the only one)." placeholder:"N"`
+	LBA   string   `name:"lba" help:"LBA format by data and metadata size, such as 4096 or 4096+8 (default: the present one)." placeholder:"DATA[+META]"`
 	changeFlags
 }
 
@@ -119,7 +119,7 @@ func (c opSetCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	plan := func(inv namespace.Inventory, named uint32) (namespace.Plan, error) {
-		nsid, err := oneNSID(c.NSID, named)
+		nsid, err := oneNSID(uint32(c.NSID), named)
 		if err != nil {
 			return namespace.Plan{}, err
 		}

@@ -40,7 +40,11 @@ func (c decodeCmd) Run(a *app) error {
 	if c.Kind == "" || c.File == "" {
 		return usagef("decode needs a KIND and a FILE; the kinds are %s", strings.Join(vendor.Kinds(), ", "))
 	}
-	raw, err := readDump(a.in, c.File)
+	limit := dumpLimit
+	if strings.HasPrefix(plainName(c.Kind), "telemetry") {
+		limit = 0 // only the header has a layout, however long the rest is
+	}
+	raw, err := readDump(a.in, c.File, limit)
 	if err != nil {
 		return err
 	}
@@ -54,7 +58,8 @@ func (c decodeCmd) Run(a *app) error {
 	return a.print(logResult{Schema: "nvop.decode/1", Log: c.Kind, Value: v})
 }
 
-func readDump(in io.Reader, path string) ([]byte, error) {
+// readDump reads a dump of at most limit bytes; with 0 only the first 4096 of it.
+func readDump(in io.Reader, path string, limit int) ([]byte, error) {
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
@@ -64,12 +69,16 @@ func readDump(in io.Reader, path string) ([]byte, error) {
 		in = f
 	}
 	var buf bytes.Buffer
-	n, err := io.Copy(&buf, io.LimitReader(in, dumpLimit+1))
+	if limit == 0 {
+		_, err := io.Copy(&buf, io.LimitReader(in, nvmespec.IdentifySize))
+		return buf.Bytes(), err
+	}
+	n, err := io.Copy(&buf, io.LimitReader(in, int64(limit)+1))
 	if err != nil {
 		return nil, err
 	}
-	if n > dumpLimit {
-		return nil, fmt.Errorf("%s: longer than %d bytes; this is no dump of one structure", path, dumpLimit)
+	if n > int64(limit) {
+		return nil, fmt.Errorf("%s: longer than %d bytes; this is no dump of one structure", path, limit)
 	}
 	return buf.Bytes(), nil
 }

@@ -31,7 +31,7 @@ type logPage struct {
 	retain bool
 	needs  func(c nvmespec.Controller) error
 	// whole reads a log whose length is in itself.
-	whole func(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) ([]byte, error)
+	whole func(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller, w io.Writer, p admin.Progress) error
 	// unverified marks a vendor's log whose units no real drive's output fixes.
 	unverified bool
 }
@@ -71,14 +71,13 @@ func logPages() []logPage {
 	return pages
 }
 
-// persistentEvents reads the persistent event log into memory.
-func persistentEvents(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) ([]byte, error) {
+// persistentEvents reads the persistent event log.
+func persistentEvents(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller, w io.Writer, p admin.Progress) error {
 	if c.Logs&nvmespec.LogPersistentEvents == 0 {
-		return nil, &nvmeioctl.UnsupportedError{Feature: "log events", Needs: "a drive with a persistent event log (LPA bit 4)"}
+		return &nvmeioctl.UnsupportedError{Feature: "log events", Needs: "a drive with a persistent event log (LPA bit 4)"}
 	}
-	var b bytes.Buffer
-	_, err := admin.PersistentEvents(ctx, dev, admin.LimitsOf(c), &limitWriter{&b, dumpLimit}, nil)
-	return b.Bytes(), err
+	_, err := admin.PersistentEvents(ctx, dev, admin.LimitsOf(c), w, p)
+	return err
 }
 
 // limitWriter refuses more than fits in memory.
@@ -320,11 +319,8 @@ func (c logCmd) Run(ctx context.Context, a *app) (err error) {
 			return err
 		}
 	}
-	raw, err := page.read(ctx, d.dev, ctrl, c.Group)
+	raw, err := c.fetch(ctx, a, d.dev, ctrl, page)
 	if err != nil {
-		return err
-	}
-	if err := saveNew(c.Save, raw); err != nil {
 		return err
 	}
 	r := logResult{Schema: "nvop.log/1", Address: c.Drive, Serial: ctrl.SerialNumber, Log: page.name}
@@ -341,6 +337,36 @@ func (c logCmd) Run(ctx context.Context, a *app) (err error) {
 	return a.print(r)
 }
 
+// fetch reads the log, into a file too if asked to. A log whose length is in
+// itself goes to the file piece by piece, however long it is; of a very long one
+// only the beginning is shown.
+func (c logCmd) fetch(ctx context.Context, a *app, dev nvmeioctl.Device, ctrl nvmespec.Controller, page logPage) ([]byte, error) {
+	if page.whole == nil || c.Save == "" {
+		raw, err := page.read(ctx, dev, ctrl, c.Group)
+		if err == nil {
+			err = saveNew(c.Save, raw)
+		}
+		return raw, err
+	}
+	progress := render.NewProgress(a.err, terminal(a.err), 64)
+	defer progress.Close()
+	start := &headWriter{}
+	_, err := intoNewFile(c.Save, func(w io.Writer) error {
+		return page.whole(ctx, dev, ctrl, io.MultiWriter(w, start), func(done, total uint64) {
+			progress.Set(int64(done*1000/max(total, 1)), "log "+page.name+", "+render.Decimal(done)+" of "+render.Decimal(total))
+		})
+	})
+	return start.b, page.missing(err)
+}
+
+// headWriter keeps the first dumpLimit bytes.
+type headWriter struct{ b []byte }
+
+func (h *headWriter) Write(b []byte) (int, error) {
+	h.b = append(h.b, b[:min(len(b), dumpLimit-len(h.b))]...)
+	return len(b), nil
+}
+
 // read gets the log's bytes. A log that the drive does not have is not a
 // failure of the drive but something it does not support.
 func (page logPage) read(ctx context.Context, dev nvmeioctl.Device, ctrl nvmespec.Controller, group uint16) ([]byte, error) {
@@ -350,16 +376,23 @@ func (page logPage) read(ctx context.Context, dev nvmeioctl.Device, ctrl nvmespe
 		}
 	}
 	raw, err := page.fetch(ctx, dev, ctrl, group)
+	return raw, page.missing(err)
+}
+
+// missing says of a status that means it that the drive does not have the log.
+func (page logPage) missing(err error) error {
 	var status nvmespec.StatusError
 	if errors.As(err, &status) && admin.IsUnsupported(err) {
-		return nil, &codedError{exitUnsupported, fmt.Errorf("the drive has no log %s: %w", page.name, err)}
+		return &codedError{exitUnsupported, fmt.Errorf("the drive has no log %s: %w", page.name, err)}
 	}
-	return raw, err
+	return err
 }
 
 func (page logPage) fetch(ctx context.Context, dev nvmeioctl.Device, ctrl nvmespec.Controller, group uint16) ([]byte, error) {
 	if page.whole != nil {
-		return page.whole(ctx, dev, ctrl)
+		var b bytes.Buffer
+		err := page.whole(ctx, dev, ctrl, &limitWriter{&b, dumpLimit}, nil)
+		return b.Bytes(), err
 	}
 	req := admin.LogRequest{
 		NSID: page.nsid, Extended: ctrl.Logs&nvmespec.LogExtended != 0, MaxTransferBytes: ctrl.MaxTransferBytes,

@@ -140,6 +140,8 @@ func Judge(r Record, s State) Judgement {
 		return Judgement{Phase: PhaseActive, Text: fmt.Sprintf("revision %s runs from slot %d", r.Revision, r.Slot)}
 	case s.Running == r.Revision && r.Phase != PhaseStored:
 		return Judgement{Phase: PhaseActive, Text: fmt.Sprintf("revision %s runs, from slot %d and not %d", r.Revision, s.Active, r.Slot)}
+	case holds && s.Active == r.Slot && r.PreviousSlot != r.Slot && r.Phase != PhaseStored:
+		return Judgement{Phase: PhaseActive, Text: fmt.Sprintf("slot %d with revision %s runs; the controller itself names revision %s", r.Slot, r.Revision, s.Running)}
 	case !known && s.SlotsError != "":
 		return Judgement{Phase: PhaseFailed, Text: "the slots cannot be read: " + s.SlotsError}
 	case !holds:

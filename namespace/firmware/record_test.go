@@ -48,6 +48,21 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestJudge_otherName: a controller may name another revision than the slot that
+// runs (QEMU does).
+func TestJudge_otherName(t *testing.T) {
+	s := slots("A", "B*")
+	s.Running = "7.2.22"
+	r := firmware.Record{Phase: firmware.PhaseStaged, Revision: "B", Slot: 2, Previous: "7.2.21", PreviousSlot: 1}
+	if j := firmware.Judge(r, s); j.Phase != firmware.PhaseActive {
+		t.Errorf("%+v", j)
+	}
+	r.PreviousSlot = 2 // a single slot: only the name tells
+	if j := firmware.Judge(r, s); j.Phase == firmware.PhaseActive {
+		t.Errorf("%+v", j)
+	}
+}
+
 // TestLastRecord: the last word counts, a refused step says nothing, and an undone
 // one takes back what it said.
 func TestLastRecord(t *testing.T) {

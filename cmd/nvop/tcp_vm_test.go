@@ -27,7 +27,7 @@ const (
 // tcpCases are what the kernel's NVMe/TCP initiator, nvme-cli, smartctl and fio
 // say of a simulated drive. Each case serves its own drive.
 func tcpCases() []vm.Case {
-	cases := slices.Concat(tcpReadCases(), tcpChangeCases(), tcpFirmwareCases(), tcpHolderCases(), tcpSoakCases(), tcpFaultCases(), tcpCodecCases(), tcpVerifyCases())
+	cases := slices.Concat(tcpReadCases(), tcpChangeCases(), tcpFirmwareCases(), tcpHolderCases(), tcpSpecCases(), tcpSoakCases(), tcpFaultCases(), tcpCodecCases(), tcpVerifyCases())
 	only := os.Getenv(envOnly)
 	return slices.DeleteFunc(cases, func(c vm.Case) bool { return !strings.Contains(c.Name, only) })
 }

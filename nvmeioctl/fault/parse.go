@@ -244,12 +244,8 @@ func (p *parser) effect() (e Effect, err error) {
 		e.Kind = Counter
 		e.Counter, err = parseCounter(p.next())
 	default:
-		var commands []string
-		for _, c := range []string{"fail", "drop", "lose", "corrupt", "delay"} {
-			commands = append(commands, c)
-		}
-		err = fmt.Errorf("unknown action %q; those are %s, and before, after, at or now with %s", word,
-			strings.Join(commands, ", "), strings.Join(driveEffects(), ", "))
+		err = fmt.Errorf("unknown action %q; those are fail, drop, lose, corrupt and delay, and before, after, at or now with %s", word,
+			strings.Join(driveEffects(), ", "))
 	}
 	return e, err
 }

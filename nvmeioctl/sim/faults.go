@@ -114,9 +114,6 @@ func (f *faultState) compile() error {
 	return nil
 }
 
-// troubled says that commands must look closely: something is armed or wrong.
-func (d *Drive) troubled() bool { return d.trouble }
-
 // lookForTrouble notes whether anything is armed or wrong.
 func (d *Drive) lookForTrouble() {
 	f := &d.st.Faults

@@ -106,6 +106,22 @@ func TestSimulate_sequentialIsOneStream(t *testing.T) {
 	}
 }
 
+// A limit that is reached in the very last second of a run is reached: a short run
+// must not pass because nobody looked.
+func TestSimulate_limitInTheLastRow(t *testing.T) {
+	w, m := newWorld(), &memory{}
+	job := testJob(run.PatternRandom)
+	job.Phases[0].End = run.End{Passes: 1}
+	job.Stops = []run.StopRule{{Kind: run.StopLatency, Limit: 1}}
+	v, err := simulate(t, Config{Job: job, Recorder: m}, w, virtualClock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.ExitCode != run.ExitLimits || !v.Limits[0].Reached || v.Totals.WriteOps != 1001 {
+		t.Errorf("exit %d, %s, limits %+v", v.ExitCode, v.Reason, v.Limits)
+	}
+}
+
 // What the journal has of a run that was killed says how it stood: the figures of
 // its last checkpoint, with health and WAF.
 func TestVerdictSoFar_afterAKill(t *testing.T) {

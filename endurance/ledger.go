@@ -254,6 +254,7 @@ func (l *ledger) row(t rowTime, tallies []*tally) {
 	if l.openRows++; l.cp.NextSecond%spanSeconds == 0 {
 		l.closeSpan()
 	}
+	l.judgeRow()
 }
 
 // gap records that there are no rows for some seconds, from the next on.

@@ -16,6 +16,8 @@ type rules struct {
 	held        bool
 	heldThrough int64
 	steady      steadiness
+	// reached is the stop rule that a row reached, the first of all.
+	reached string
 	// before is the health at the beginning of an excursion.
 	before *run.Sample
 }
@@ -39,6 +41,14 @@ func (s *session) cool() {
 		r.held, r.heldThrough = false, l.cp.NextSecond
 		s.track.hold.Store(l.waiting)
 		l.event(max(l.cp.NextSecond-1, 0), run.EventContinued, fmt.Sprintf("temperature %d C: goes on", celsius))
+	}
+}
+
+// judgeRow judges the stop rules right after a row: the last row of a run, and
+// each of several that are made at once, counts as any other.
+func (l *ledger) judgeRow() {
+	if reason := l.judge(); reason != "" && l.rules.reached == "" {
+		l.rules.reached = reason
 	}
 }
 

@@ -162,7 +162,11 @@ func (s *session) interrupt(reason string, err error) {
 
 // observe does what is due after a row: stop rules, the user's wish.
 func (s *session) observe(ctx context.Context) {
-	if reason := s.ledger.judge(); reason != "" && s.state == run.StateRunning {
+	reason := s.ledger.judge()
+	if reason == "" {
+		reason = s.ledger.rules.reached
+	}
+	if reason != "" && s.state == run.StateRunning {
 		s.state, s.reason = run.StateStopped, reason
 		s.track.stop.Store(true)
 		s.ledger.event(s.ledger.cp.NextSecond-1, run.EventStopped, reason)

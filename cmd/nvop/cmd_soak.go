@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/alecthomas/kong"
+
 	"nvop/endurance/jobfile"
 	"nvop/endurance/run"
 	"nvop/journal"
@@ -74,11 +76,24 @@ func (c soakStartCmd) fileOrFlags() (*jobfile.File, error) {
 	if c.File == "" {
 		return c.file()
 	}
-	usual := jobFlags{QD: 32, Workers: 1, Seed: 1, Verify: "none", Trust: "completed"}
+	usual, err := usualFlags()
+	if err != nil {
+		return nil, err
+	}
 	if !reflect.DeepEqual(c.jobFlags, usual) {
 		return nil, usagef("--file says what is done: leave out the flags that say something else")
 	}
 	return readJobFile(c.File)
+}
+
+// usualFlags are those of a command line that says nothing.
+func usualFlags() (jobFlags, error) {
+	var usual struct{ jobFlags }
+	parser, err := kong.New(&usual)
+	if err == nil {
+		_, err = parser.Parse(nil)
+	}
+	return usual.jobFlags, err
 }
 
 // readJobFile reads a run file.

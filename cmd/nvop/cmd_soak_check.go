@@ -12,6 +12,7 @@ import (
 	"nvop/cmd/nvop/internal/render"
 	"nvop/endurance"
 	"nvop/endurance/jobfile"
+	"nvop/endurance/predict"
 	"nvop/endurance/run"
 	"nvop/journal"
 )
@@ -95,8 +96,11 @@ type drivePlan struct {
 	// WearPercent is by how much percentage used is expected to rise, with its
 	// basis.
 	WearPercent *float64 `json:"wear_percent"`
-	WearBasis   string   `json:"wear_basis"`
-	Rules       []string `json:"rules,omitempty"`
+	// WearLow and WearHigh are the range of it where it was predicted.
+	WearLow   *float64 `json:"wear_percent_low,omitempty"`
+	WearHigh  *float64 `json:"wear_percent_high,omitempty"`
+	WearBasis string   `json:"wear_basis"`
+	Rules     []string `json:"rules,omitempty"`
 }
 
 type phasePlan struct {
@@ -127,6 +131,9 @@ func (r soakPlan) Text(p *render.Page) {
 		if d.WearPercent != nil {
 			wear = fmt.Sprintf("percentage used +%.2f", *d.WearPercent)
 		}
+		if d.WearLow != nil {
+			wear += fmt.Sprintf(", %.2f to %.2f", *d.WearLow, *d.WearHigh)
+		}
 		p.Pairs("written", bytesOrOpen(d.WriteBytes), "drive writes", numberOrOpen(d.DriveWrites), "time", hoursOrOpen(d.Seconds),
 			"expected wear", wear+" ("+d.WearBasis+")", "engine", d.Engine)
 		for _, t := range d.Rules {
@@ -146,6 +153,9 @@ func bytesOrOpen(v *uint64) string {
 func numberOrOpen(v *float64) string {
 	if v == nil {
 		return "open"
+	}
+	if *v >= 100 {
+		return fmt.Sprintf("%.0f", *v)
 	}
 	return fmt.Sprintf("%.3g", *v)
 }
@@ -273,7 +283,12 @@ func (s *soakSession) plan(ctx context.Context, infos []journal.RunInfo) drivePl
 		Address: h.Address, Serial: h.Serial, Model: h.Model, CapacityBytes: s.job.CapacityBytes, Engine: h.Engine, TimeLapse: s.job.TimeLapse,
 		Rules: rulesOf(s.job.Stops, s.job.Pause), Phases: []phasePlan{},
 	}
-	outlook, err := endurance.Outlook(&s.job, func(p *run.Phase) endurance.Speed { return speedOf(infos, h, p, s.job.Workers) })
+	outlook, err := endurance.Outlook(&s.job, func(p *run.Phase) endurance.Speed {
+		if speed := speedOf(infos, h, p, s.job.Workers); speed.OpsPerSecond != 0 {
+			return speed
+		}
+		return s.predictedSpeed(p)
+	})
 	if err != nil {
 		d.WearBasis = err.Error()
 		return d
@@ -299,7 +314,7 @@ func (s *soakSession) plan(ctx context.Context, infos []journal.RunInfo) drivePl
 	if total.DurationKnown {
 		d.Seconds = &total.Seconds
 	}
-	s.wear(ctx, &d)
+	s.wear(ctx, &d, outlook)
 	return d
 }
 
@@ -313,10 +328,10 @@ func ratio(bytes float64, capacity uint64) *float64 {
 	return &v
 }
 
-// wear estimates what the writes cost from what the drive's life cost it so far:
-// percentage used over bytes written, which has the write amplification of that
-// life in it.
-func (s *soakSession) wear(ctx context.Context, d *drivePlan) {
+// wear estimates what the writes cost: by the prediction for the drive's design,
+// where that is known; else by what the drive's life cost it so far, percentage
+// used over bytes written, which has the write amplification of that life in it.
+func (s *soakSession) wear(ctx context.Context, d *drivePlan, outlook []endurance.PhaseOutlook) {
 	sampler := s.target.sampler()
 	switch {
 	case sampler == nil:
@@ -328,6 +343,9 @@ func (s *soakSession) wear(ctx context.Context, d *drivePlan) {
 	case *d.WriteBytes == 0:
 		none := 0.0
 		d.WearPercent, d.WearBasis = &none, "nothing is written"
+		return
+	}
+	if s.predictedWear(d, outlook) {
 		return
 	}
 	sample, err := sampler.Sample(ctx)
@@ -345,6 +363,69 @@ func (s *soakSession) wear(ctx context.Context, d *drivePlan) {
 	v := float64(sample.PercentageUsed) * float64(*d.WriteBytes) / written
 	d.WearPercent = &v
 	d.WearBasis = fmt.Sprintf("as its life so far: %d %% for %s written", sample.PercentageUsed, render.Decimal(uint64(written)))
+}
+
+// prediction is what the drive's design gives for the writes of a phase; false
+// where the design is not known, or the workload is none that is predicted.
+func (s *soakSession) prediction(p *run.Phase) (predict.SizeAnswer, predict.Drive, bool) {
+	if s.target.drive == nil {
+		return predict.SizeAnswer{}, predict.Drive{}, false
+	}
+	d := knownDrive(s.target.header.Model, s.target.inv.Controller.TotalBytes)
+	w := predict.Workload{Kind: predict.Uniform, IOBytes: uint64(p.MeanBytes(true))}
+	switch {
+	case strings.HasPrefix(p.Workload, "jesd219"):
+		w = predict.Workload{Kind: predict.JESD219}
+	case p.Pattern == run.PatternSequential:
+		w = predict.Workload{Kind: predict.Sequential}
+	case p.ZipfMilli != 0:
+		w.Kind, w.Theta = predict.Zipf, float64(p.ZipfMilli)/1000
+	case len(p.Zones) != 0 || p.Pattern == run.PatternNone:
+		return predict.SizeAnswer{}, d, false
+	}
+	answer, err := predict.Predict(predict.Request{Drive: d, Sizes: []uint64{s.job.CapacityBytes}, Workload: w})
+	if err != nil || len(answer.Points) != 1 {
+		return predict.SizeAnswer{}, d, false
+	}
+	return answer.Points[0], d, true
+}
+
+// predictedSpeed is the rate of the drive's design, for what rates are published
+// of: streams of 128 KiB, and random operations of 4 KiB at a depth that keeps the
+// drive busy.
+func (s *soakSession) predictedSpeed(p *run.Phase) endurance.Speed {
+	const basis, busy = "the drive's design", 128
+	x, d, ok := s.prediction(p)
+	switch {
+	case !ok || len(p.Sizes) != 0 || p.Depth*s.job.Workers < busy && p.Pattern != run.PatternSequential:
+	case p.Pattern == run.PatternSequential && p.ReadPercent == 0 && d.SequentialWriteBytesPerSecond != 0:
+		return endurance.Speed{OpsPerSecond: d.SequentialWriteBytesPerSecond / float64(p.BlockBytes), Basis: basis}
+	case p.Pattern != run.PatternSequential && p.BlockBytes == 4096 && p.ReadPercent == 0 && x.RandomWriteIOPS != nil:
+		return endurance.Speed{OpsPerSecond: x.RandomWriteIOPS.Mid, Basis: basis}
+	case p.Pattern != run.PatternSequential && p.BlockBytes == 4096 && p.ReadPercent == 100 && x.RandomReadIOPS != nil:
+		return endurance.Speed{OpsPerSecond: *x.RandomReadIOPS, Basis: basis}
+	}
+	return endurance.Speed{}
+}
+
+// predictedWear adds up what each phase takes of the life that its workload leaves
+// the drive.
+func (s *soakSession) predictedWear(d *drivePlan, outlook []endurance.PhaseOutlook) bool {
+	var low, mid, high float64
+	for _, o := range outlook {
+		if o.WriteBytes == 0 {
+			continue
+		}
+		x, _, ok := s.prediction(&s.job.Phases[o.Phase])
+		if !ok || x.LifetimeHostBytes == nil || x.LifetimeHostBytes.Low <= 0 {
+			return false
+		}
+		low += o.WriteBytes / x.LifetimeHostBytes.High * 100
+		mid += o.WriteBytes / x.LifetimeHostBytes.Mid * 100
+		high += o.WriteBytes / x.LifetimeHostBytes.Low * 100
+	}
+	d.WearPercent, d.WearLow, d.WearHigh, d.WearBasis = &mid, &low, &high, "the drive's design: rated cycles and write amplification"
+	return true
 }
 
 // speedOf looks for the last run of the same workload on this drive, else on one

@@ -30,13 +30,22 @@ func guestTCPSoakTwo(t *testing.T) {
 		drives = append(drives, s)
 		blocks = append(blocks, blockNode(t, serial, 1))
 	}
-	cmd, said := start(t, "soak", "start", blocks[0], blocks[1], "--rw", "randwrite", "--bs", "16KiB", "--qd", "4", "--iops", "100",
+	cmd, said := start(t, "soak", "start", blocks[0], blocks[1], "--rw", "randwrite", "--bs", "16KiB", "--qd", "4", "--iops", "50",
 		"--size", "8MiB", "--metrics", filepath.Join(stateDir(t), "m.prom"), "--confirm-serial", "TWO-A,TWO-B", "-o", "json")
 	_, before := diskCounters(t, filepath.Base(blocks[0]))
-	eventually(t, "both drives are written", func() bool {
+	written := func() bool {
 		_, now := diskCounters(t, filepath.Base(blocks[0]))
 		return now-before > 1<<20
-	})
+	}
+	for range 600 {
+		if written() {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if !written() {
+		t.Fatalf("the drives are not written:\n%s", said.String())
+	}
 	drives[0].disconnect(t)
 	_ = cmd.Wait() // its exit code is looked at
 	if code := cmd.ProcessState.ExitCode(); code != 7 {

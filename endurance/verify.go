@@ -346,8 +346,8 @@ func (t *trail) ordered(s *stratum) (write, bool) {
 	return write{}, false
 }
 
-// beliefMost is how many writes of a block are looked at: those in doubt, and
-// the one that is certain. More in doubt are as good as never written.
+// beliefMost is how many writes of a block are looked at one by one: those in
+// doubt, and the one that is certain.
 const beliefMost = 6
 
 // belief is what is known of a block.
@@ -357,6 +357,9 @@ type belief struct {
 	// bottom says that what is below the last of writes is not known: the block
 	// may never have been written before.
 	bottom bool
+	// gap says that before the last of writes there are more in doubt than are
+	// listed: any generation from that of the last on may be there.
+	gap bool
 }
 
 // believe collects the writes of a block down to the first that is certain, and
@@ -364,6 +367,7 @@ type belief struct {
 func (l *lookup) believe(lba uint64, more int) belief {
 	var b belief
 	t := l.trail(lba)
+	sure := false
 	for b.n < beliefMost {
 		w, ok := t.next()
 		if !ok {
@@ -373,10 +377,25 @@ func (l *lookup) believe(lba uint64, more int) belief {
 		b.writes[b.n] = w
 		b.n++
 		if w.certainty == certain {
+			sure = true
 			if more--; more < 0 {
 				return b
 			}
 		}
 	}
-	return b
+	if sure {
+		return b
+	}
+	// A small region, a crash, and many passes within what was reserved.
+	for b.gap = true; ; {
+		w, ok := t.next()
+		if !ok {
+			b.bottom = true
+			return b
+		}
+		if w.certainty == certain {
+			b.writes[b.n-1] = w
+			return b
+		}
+	}
 }

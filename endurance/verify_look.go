@@ -139,7 +139,7 @@ func (x *inspector) acceptable(v *run.Verified, block []byte, lba uint64) bool {
 			return true
 		}
 	}
-	if !open {
+	if !open && !b.gap {
 		return false
 	}
 	if b.bottom && !ordered && pattern.IsBlank(block) {
@@ -153,7 +153,7 @@ func (x *inspector) acceptable(v *run.Verified, block []byte, lba uint64) bool {
 	if !h.Duplicate && h.Generation < b.floor() {
 		return false
 	}
-	x.undecided(v, true)
+	x.undecided(v, open)
 	return true
 }
 

@@ -311,7 +311,7 @@ func drawJob(t *rapid.T) run.Job {
 	lba := rapid.SampledFrom([]uint32{512, 4096}).Draw(t, "lba")
 	j := run.Job{
 		Seed: rapid.Uint64().Draw(t, "seed"), LBABytes: lba, TimeLapse: 1, Workers: rapid.Uint32Range(1, 3).Draw(t, "workers"),
-		CapacityBytes: uint64(lba) * rapid.Uint64Range(600, 1500).Draw(t, "blocks"),
+		CapacityBytes: uint64(lba) * rapid.Uint64Range(100, 500).Draw(t, "blocks"),
 	}
 	if rapid.Bool().Draw(t, "fill") {
 		j.Phases = append(j.Phases, run.Phase{Kind: run.PhasePrecondition, Pattern: run.PatternSequential, BlockBytes: lba * 16, Depth: 4, End: run.End{Passes: 1}})

@@ -123,8 +123,9 @@ func TestSanitize_failure(t *testing.T) {
 	for _, ause := range []uint32{0, 1 << 3} {
 		d := newTestDrive(t, "pblaze7-7940-7.68tb", nil)
 		h := host{t, d}
+		d.st.Faults.Bad = []badRange{{NSID: 1, First: 9, Last: 9, Write: true}}
 		h.want(sanitizeCommand(2|ause, 0), 0)
-		d.st.Sanitize.Fails = true
+		d.st.Faults.Bad = nil
 		pass(d, time.Hour)
 		if l := h.sanitizeLog(); l.State != nvmespec.SanitizeFailed || l.GlobalDataErased {
 			t.Fatalf("AUSE %d: %+v", ause, l)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"nvop/nvmeioctl/nvmespec"
@@ -111,7 +112,7 @@ func startSanitize(r *request) (uint32, nvmespec.Status) {
 	now := int64(r.d.clock.Now())
 	return r.d.commitMedia(func(st *state) (uint32, nvmespec.Status) {
 		st.Sanitize = sanitize{State: nvmespec.SanitizeRunning, Command: r.cmd.CDW10, Pattern: r.cmd.CDW11,
-			StartNS: now, EndNS: now + int64(p.sanitizeTime(f))}
+			StartNS: now, EndNS: now + int64(p.sanitizeTime(f)), Fails: st.cannotErase(f)}
 		st.SelfTest.finish(uint8(nvmespec.SelfTestAbortedSanitize), now)
 		for i := range st.Namespaces {
 			ns := &st.Namespaces[i]
@@ -119,6 +120,15 @@ func startSanitize(r *request) (uint32, nvmespec.Status) {
 		}
 		return 0, nvmespec.StatusSuccess
 	})
+}
+
+// cannotErase says that the flash will not take a sanitize: it is read-only, or
+// has blocks that cannot be written. A key can be thrown away all the same.
+func (st *state) cannotErase(f nvmespec.SanitizeFields) bool {
+	if f.Action == nvmespec.SanitizeCryptoErase {
+		return false
+	}
+	return st.Faults.ReadOnly || slices.ContainsFunc(st.Faults.Bad, func(b badRange) bool { return b.Write })
 }
 
 // leaveFailedSanitize gives a drive back whose sanitize failed, if that one

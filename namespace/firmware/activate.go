@@ -65,7 +65,7 @@ func (x activator) wanted(ctx context.Context, s *txn.Scope, a activation) (revi
 		case now.Running == a.Before.Running && now.Active == a.Before.Active:
 			return a.Before.Running, false, "the old revision runs: nothing to undo", nil
 		case held.Revision != old.Revision:
-			return "", false, "", refused("undo", s.Device.String(), "load the old revision's image", "slot %d no longer holds revision %s", a.Before.Active, old.Revision)
+			return "", false, "", leave(refused("undo", s.Device.String(), "load the old revision's image", "slot %d no longer holds revision %s", a.Before.Active, old.Revision))
 		}
 		return a.Before.Running, true, "", nil
 	}

@@ -183,7 +183,7 @@ func (u updater) verifyForward(s *txn.Scope, p params, now State) (txn.Verdict, 
 func (u updater) back(s *txn.Scope, p params, now State) (params, bool, error) {
 	old := p.Before
 	if p.boot() {
-		return p, false, refused("undo", s.Device.String(), "", "a boot partition is not brought back")
+		return p, false, leave(refused("undo", s.Device.String(), "", "a boot partition is not brought back"))
 	}
 	var left Record
 	if raw, ok := s.StateOf(s.Step.Index, txn.Forward); ok && len(raw) > 0 {
@@ -201,11 +201,11 @@ func (u updater) back(s *txn.Scope, p params, now State) (params, bool, error) {
 		if held.Revision == want.Revision && left.Phase == "" {
 			return p, false, nil // nothing was stored
 		}
-		return p, false, refused("undo", s.Device.String(), "load the old revision's image", "slot %d, which held revision %s, is overwritten", p.Slot, want.Revision)
+		return p, false, leave(refused("undo", s.Device.String(), "load the old revision's image", "slot %d, which held revision %s, is overwritten", p.Slot, want.Revision))
 	case now.Active == old.Active && now.Next != p.Slot && !blind:
 		return p, false, nil
 	case held.Revision != want.Revision:
-		return p, false, refused("undo", s.Device.String(), "load the old revision's image", "slot %d held revision %s and holds %q now", old.Active, want.Revision, held.Revision)
+		return p, false, leave(refused("undo", s.Device.String(), "load the old revision's image", "slot %d held revision %s and holds %q now", old.Active, want.Revision, held.Revision))
 	}
 	back := params{Slot: old.Active, Action: nvmespec.CommitActivate, Revision: want.Revision, Before: before(now), Wait: p.Wait}
 	// What was staged before is staged again, if it is still there.
@@ -216,6 +216,9 @@ func (u updater) back(s *txn.Scope, p params, now State) (params, bool, error) {
 	}
 	return back, true, nil
 }
+
+// leave says that what cannot be undone stays, and does no harm.
+func leave(err error) error { return &txn.LeftError{Err: err} }
 
 // takeBack stages the old slot.
 func (u updater) takeBack(ctx context.Context, s *txn.Scope, p params) (json.RawMessage, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // goOn takes the steps forward from wherever the journal and the drive say the
@@ -85,14 +86,34 @@ func (x *execution) rollBack(ctx context.Context) (Report, error) {
 		if err == nil && needed {
 			err = x.take(ctx, i, Backward)
 		}
+		if left, ok := errors.AsType[*LeftError](err); ok && x.undone() {
+			x.left = append(x.left, fmt.Sprintf("step %d (%s) is left as it is: %v", i+1, x.tx.Steps[i].Title, left))
+			continue
+		}
 		if err != nil {
 			return Report{}, x.stoppedBack(ctx, i, err)
 		}
 	}
-	if err := x.setState(ctx, StateRolledBack, "all steps undone and verified"); err != nil {
+	message := "all steps undone and verified"
+	if len(x.left) > 0 {
+		message = "undone and verified; " + strings.Join(x.left, "; ")
+	}
+	if err := x.setState(ctx, StateRolledBack, message); err != nil {
 		return Report{}, x.partly(ctx, 0, Backward, err)
 	}
-	return x.report(Backward), nil
+	rep := x.report(Backward)
+	rep.Left = x.left
+	return rep, nil
+}
+
+// undone says whether a step has been undone.
+func (x *execution) undone() bool {
+	for i := range x.tx.Steps {
+		if x.taking(i, Backward).result == ResultDone {
+			return true
+		}
+	}
+	return false
 }
 
 // stoppedBack decides what a step that could not be undone means. Where nothing
@@ -187,7 +208,7 @@ func (x *execution) restore(ctx context.Context, index int, cause error) error {
 	if err == nil {
 		return &RolledBackError{
 			ID: x.tx.ID, Step: x.tx.Steps[index], Err: cause,
-			Drive: restored(x.describe(ctx)),
+			Drive: restored(x.describe(ctx), x.left),
 		}
 	}
 	if _, cut := errors.AsType[*cutError](err); cut {
@@ -240,10 +261,10 @@ func (x *execution) describe(ctx context.Context) string {
 	return text
 }
 
-func restored(drive string) string {
-	const undone = "what had been done before was undone"
-	if drive == "" {
-		return undone
+func restored(drive string, left []string) string {
+	text := "what had been done before was undone"
+	if drive != "" {
+		text += ": " + drive
 	}
-	return undone + ": " + drive
+	return strings.Join(append([]string{text}, left...), "; ")
 }

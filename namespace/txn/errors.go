@@ -116,3 +116,12 @@ func also(first, second error) error {
 	}
 	return fmt.Errorf("%w; %w", first, second)
 }
+
+// LeftError is what an executor's Prepare returns for a step that cannot be undone
+// and that does no harm where it is: a rollback goes on without it. Where nothing
+// else is to be undone it is the rollback's own refusal.
+type LeftError struct{ Err error }
+
+func (e *LeftError) Error() string { return e.Err.Error() }
+
+func (e *LeftError) Unwrap() error { return e.Err }

@@ -15,6 +15,8 @@ type execution struct {
 	tx   Transaction
 	hist History
 	seq  int
+	// left says which steps a rollback could not undo and left.
+	left []string
 }
 
 // taking is what the journal knows about the last time a step was taken in one

@@ -84,6 +84,8 @@ type Report struct {
 	// States holds what each step left for others, by index, in the direction
 	// last taken.
 	States []json.RawMessage `json:"states"`
+	// Left says which steps a rollback could not undo and left as they are.
+	Left []string `json:"left,omitempty"`
 }
 
 // Begin stores a transaction without running any step, and returns its ID.

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/nvmespec"
 )
 
 // resetter is a step without commands that resets the controller. It keeps what
@@ -78,5 +80,67 @@ func TestScope_retaken(t *testing.T) {
 	// a; b was cut before it was taken, and is taken again; c; then all back.
 	if want := []bool{false, true, false, false, false, false}; !slices.Equal(retaken, want) {
 		t.Errorf("retaken %v, want %v", retaken, want)
+	}
+}
+
+// stuck is a step that cannot be undone.
+type stuck struct{ setter }
+
+func (e stuck) Prepare(ctx context.Context, s *txn.Scope) (txn.Prepared, error) {
+	if s.Direction == txn.Backward {
+		return txn.Prepared{}, &txn.LeftError{Err: &nvmeioctl.RefusedError{Check: "undo", Subject: "toy:", Reason: "gone for good"}}
+	}
+	return e.setter.Prepare(ctx, s)
+}
+
+// TestRollback_leavesWhatCannotBeUndone: the other steps are undone, and what is
+// left is told; alone it is the rollback's refusal.
+func TestRollback_leavesWhatCannotBeUndone(t *testing.T) {
+	begin := func() (*toy, *txn.MemoryLog, *txn.Runner, txn.Transaction) {
+		d, log := newToy(), &txn.MemoryLog{}
+		r := runner(d, log)
+		r.Registry["stuck"] = stuck{setter{drive: d}}
+		tx := transaction()
+		tx.Steps[0].Kind = "stuck"
+		return d, log, r, tx
+	}
+	// The drive refuses the last step.
+	d, log, r, tx := begin()
+	d.fault = func(_ int, key, _ string) (bool, nvmespec.Status, error) {
+		if key == "c" {
+			return false, 0x4002, nil
+		}
+		return true, 0, nil
+	}
+	_, err := r.Run(t.Context(), tx)
+	if _, ok := errors.AsType[*txn.RolledBackError](err); !ok || exitCode(err) != 6 || !strings.Contains(err.Error(), "step 1 (set a) is left as it is") {
+		t.Errorf("error %v", err)
+	}
+	if d.all() != "a1 b0 c0" {
+		t.Errorf("values %s", d.all())
+	}
+	if h, err := log.Load(t.Context(), "1"); err != nil || h.Transaction.State != txn.StateRolledBack || !strings.Contains(h.Transaction.Message, "gone for good") {
+		t.Errorf("%+v, %v", h.Transaction, err)
+	}
+	// A rollback that is asked for tells it too.
+	d, _, r, tx = begin()
+	if _, err := r.Run(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := r.Rollback(t.Context(), "1")
+	if err != nil || len(rep.Left) != 1 || rep.State != txn.StateRolledBack || d.all() != "a1 b0 c0" {
+		t.Errorf("%+v, %v, values %s", rep, err, d.all())
+	}
+	// Nothing else to undo.
+	d, log, r, tx = begin()
+	tx.Steps = tx.Steps[:1]
+	if _, err := r.Run(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Rollback(t.Context(), "1"); exitCode(err) != 4 || d.values["a"] != "a1" {
+		t.Errorf("error %v, values %s", err, d.all())
+	}
+	if h, err := log.Load(t.Context(), "1"); err != nil || h.Transaction.State != txn.StateDone {
+		t.Errorf("%+v, %v", h.Transaction, err)
 	}
 }

@@ -71,7 +71,8 @@ func (c soakUnitCmd) Run(ctx context.Context, a *app) error {
 }
 
 // unitText is the unit file. The process ends as by Ctrl-C, with everything saved;
-// 7 (can be resumed) is then no failure.
+// 7 (can be resumed) is then no failure. A drive that was not there yet is looked
+// for again later; what was refused is not asked again.
 func unitText(journal string, args []string) string {
 	var quoted []string
 	for _, x := range args {
@@ -79,7 +80,6 @@ func unitText(journal string, args []string) string {
 	}
 	return `[Unit]
 Description=NVMe soaks that were interrupted (nvop)
-Documentation=man:nvop(1)
 RequiresMountsFor=` + unitQuote(filepath.Dir(journal)) + `
 After=local-fs.target systemd-udev-settle.service
 Wants=systemd-udev-settle.service
@@ -91,7 +91,9 @@ KillMode=mixed
 KillSignal=SIGTERM
 TimeoutStopSec=120
 SuccessExitStatus=7
-Restart=no
+Restart=on-failure
+RestartSec=300
+RestartPreventExitStatus=4 80
 StandardOutput=journal
 StandardError=journal
 LimitMEMLOCK=infinity

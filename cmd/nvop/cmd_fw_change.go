@@ -56,7 +56,11 @@ func (r fwChangeResult) Text(p *render.Page) {
 	if r.Record != nil && r.Record.Note != "" {
 		p.Line("  note: %s", r.Record.Note)
 	}
-	if r.Pending != firmware.ResetNone {
+	switch {
+	case r.Pending == firmware.ResetNone:
+	case !r.Changed && !r.AlreadySo:
+		p.Line("afterwards a reset is needed: %s, then nvop fw verify %s", r.Pending.Remedy(), r.Address)
+	default:
 		p.Line("revision %s runs; a reset is pending: %s, then nvop fw verify %s", r.Running, r.Pending.Remedy(), r.Address)
 	}
 	for _, n := range r.Notes {

@@ -117,7 +117,8 @@ func (r changeHistory) Text(p *render.Page) {
 	p.Title("what was recorded, in order")
 	outcome := 0
 	for _, in := range r.Intents {
-		for outcome < len(r.Outcomes) && r.Outcomes[outcome].Seq < in.Seq {
+		// Further attempts of one taking come before its outcome.
+		for outcome < len(r.Outcomes) && r.Outcomes[outcome].Seq < in.Seq && in.Attempt <= 1 {
 			r.outcome(p, r.Outcomes[outcome])
 			outcome++
 		}

@@ -16,6 +16,7 @@ func tcpFirmwareCases() []vm.Case {
 		{Name: "tcp/fw-update", Limit: 2 * time.Minute, Run: guestTCPFirmware},
 		{Name: "tcp/fw-by-nvme-cli", Limit: 2 * time.Minute, Run: guestTCPFirmwareByCLI},
 		{Name: "tcp/fw-activate", Limit: 2 * time.Minute, Run: guestTCPFirmwareActivate},
+		{Name: "tcp/fw-live", Limit: 2 * time.Minute, Run: guestTCPFirmwareLive},
 		{Name: "tcp/power", Limit: 2 * time.Minute, Run: guestTCPPower},
 	}
 	download := opStep{command: "fwdownload", says: "load firmware"}
@@ -121,6 +122,20 @@ func guestTCPFirmwareActivate(t *testing.T) {
 	slots(t, node, oldRevision, "1", "0", oldRevision, "", "")
 	want(t, 0, "fw", "update", node, "--image", image, "--revision", newRevision, "--activate", "reset", "--accept", "signature", "--confirm-serial", "FW3")
 	slots(t, node, newRevision, "2", "0", oldRevision, newRevision, "")
+}
+
+// guestTCPFirmwareLive: FW-08. An activation without a reset makes the kernel stop
+// the controller for a while; nvop waits for it and sees the new revision run.
+func guestTCPFirmwareLive(t *testing.T) {
+	s := serve(t, makeDrive(t, "pblaze7-7940-7.68tb", "--serial", "FW4"))
+	node := s.connect(t)
+	image := firmwareImage(t, newRevision)
+	live := []string{"fw", "update", node, "--image", image, "--revision", newRevision, "--activate", "live", "--confirm-serial", "FW4"}
+	want(t, 4, live...)
+	want(t, 0, append(live, "--allow-live", "*P7940*")...)
+	eventually(t, "live again", func() bool { return sysfs("class/nvme", filepath.Base(node), "state") == "live" })
+	slots(t, node, newRevision, "2", "0", oldRevision, newRevision, "")
+	want(t, 0, "fw", "verify", node)
 }
 
 // guestTCPFirmwareKilled kills an update with -9 while the drive is busy with one

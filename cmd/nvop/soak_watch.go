@@ -40,16 +40,20 @@ type watchedRecorder struct {
 	watch   *soakWatch
 	session *soakSession
 	sample  *run.Sample
+	// failing says that it was told that nothing can be committed.
+	failing bool
 }
 
 // Commit implements endurance.Recorder.
 func (r *watchedRecorder) Commit(ctx context.Context, b *run.Batch) error {
 	if err := r.session.recorder.Commit(ctx, b); err != nil {
-		if r.watch.events != nil {
+		if r.watch.events != nil && !r.failing {
+			r.failing = true
 			r.watch.events.tell(r.session.subject(), []run.Event{{Kind: "journal_failed", Text: err.Error(), WallUnixNS: b.Checkpoint.WallUnixNS, Second: b.Checkpoint.NextSecond}}, nil)
 		}
 		return err
 	}
+	r.failing = false
 	for i := range b.Samples {
 		if b.Samples[i].Failure == "" {
 			s := b.Samples[i]

@@ -110,6 +110,7 @@ func TestHang_endsByTheHostsReset(t *testing.T) {
 	if err := dev.Close(); err != nil {
 		t.Fatal(err)
 	}
+	r.waitFor(t, nvmetcp.Stats{})
 	again := mustConnect(t, r.addr, r.sub, testHost, digestsOn{})
 	if c, err := again.Submit(t.Context(), read); err != nil || c.Status != 0 {
 		t.Errorf("after the reset: %v, %v", c.Status, err)

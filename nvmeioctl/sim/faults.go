@@ -492,6 +492,12 @@ func (d *Drive) noAnswer(cmd *nvmeioctl.Command, why string) error {
 	return fmt.Errorf("%s: command %02xh: %w (fault: %s)", d.name, cmd.Opcode, nvmeioctl.ErrIndeterminate, why)
 }
 
+// cutAt is what the kernel says of a command during which the power went: whether
+// it was carried out cannot be told.
+func (d *Drive) cutAt(cmd *nvmeioctl.Command, when string) error {
+	return fmt.Errorf("%w: %w", d.noAnswer(cmd, "the power was cut "+when+" it"), nvmeioctl.ErrDeviceGone)
+}
+
 // wait lets time pass in the host's world, with the lock given up.
 func (d *Drive) wait(ctx context.Context, t time.Duration) error {
 	hosts := d.hosts

@@ -44,7 +44,7 @@ func (r *request) faultsBefore(ctx context.Context) (after []fault.Rule, o outco
 	d.lookForTrouble()
 	switch {
 	case d.off:
-		return nil, outcome{err: d.unpowered(), taken: true}
+		return nil, outcome{err: d.cutAt(r.cmd, "before"), taken: true}
 	case d.hung:
 		return nil, outcome{err: r.unanswered("the controller hangs"), taken: true}
 	}
@@ -70,7 +70,7 @@ func (r *request) faultsAfter(after []fault.Rule, status nvmespec.Status) error 
 				r.d.lastSaveError = err
 			}
 			if r.d.off {
-				return r.d.unpowered()
+				return r.d.cutAt(r.cmd, "after")
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package endurance
 import (
 	"fmt"
 	"math/bits"
+	"time"
 
 	"nvop/endurance/run"
 	"nvop/nvmeioctl"
@@ -12,6 +13,8 @@ const (
 	// paceBits is how many bits of a period are below the nanosecond: a year of
 	// operations at a microsecond each is then off by a thirtieth of a second.
 	paceBits = 20
+	// holdLook is how often a worker that is held looks whether it still is.
+	holdLook = 10 * time.Millisecond
 	// longestPeriod of a rate, in nanoseconds: less than that is no soak.
 	longestPeriod = 4 * 3600 * second1
 )
@@ -115,5 +118,40 @@ func (s *schedule) release(now nvmeioctl.Instant) {
 	if s.held {
 		s.slip += max(now-s.heldAt, 0)
 		s.held = false
+	}
+}
+
+// isHeld says whether a rule keeps the worker from submitting.
+func (w *worker) isHeld(until nvmeioctl.Instant) bool {
+	if !w.track.hold.Load() {
+		if w.pace.held {
+			now := until
+			if w.now == nil {
+				now = w.pace.heldTo
+			}
+			w.pace.release(now)
+			w.floor = max(w.floor, now)
+		}
+		return false
+	}
+	w.pace.hold(until)
+	if w.now == nil {
+		w.wait(until+1, until)
+	} else {
+		w.wait(until.Add(holdLook), until)
+	}
+	return true
+}
+
+// wait notes that nothing is due before an instant. The end of the phase's time
+// does not wait for an operation.
+func (w *worker) wait(wake, now nvmeioctl.Instant) {
+	w.pace.wake = min(wake, w.deadline)
+	if w.now == nil {
+		w.pace.wake = min(wake, w.deadline-1) // before the second that the deadline begins
+	}
+	if now+1 >= w.deadline {
+		w.exhausted, w.tally.waited = true, true
+		w.tally.lastDone = max(w.tally.lastDone, w.deadline)
 	}
 }

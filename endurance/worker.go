@@ -8,7 +8,6 @@ import (
 	"sort"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"nvop/endurance/run"
 	"nvop/endurance/stats"
@@ -25,8 +24,6 @@ const (
 	// be ahead of the slowest one, beyond its depth: so little that all of them
 	// together are one stream.
 	sequentialAhead = 64
-	// holdLook is how often a worker that is held looks whether it still is.
-	holdLook = 10 * time.Millisecond
 )
 
 const (
@@ -450,41 +447,6 @@ func (w *worker) contents(b []byte, s *slot) {
 	w.data.Fill(b, lba, s.generation)
 }
 
-// isHeld says whether a rule keeps the worker from submitting.
-func (w *worker) isHeld(until nvmeioctl.Instant) bool {
-	if !w.track.hold.Load() {
-		if w.pace.held {
-			now := until
-			if w.now == nil {
-				now = w.pace.heldTo
-			}
-			w.pace.release(now)
-			w.floor = max(w.floor, now)
-		}
-		return false
-	}
-	w.pace.hold(until)
-	if w.now == nil {
-		w.wait(until+1, until)
-	} else {
-		w.wait(until.Add(holdLook), until)
-	}
-	return true
-}
-
-// wait notes that nothing is due before an instant. The end of the phase's time
-// does not wait for an operation.
-func (w *worker) wait(wake, now nvmeioctl.Instant) {
-	w.pace.wake = min(wake, w.deadline)
-	if w.now == nil {
-		w.pace.wake = min(wake, w.deadline-1) // before the second that the deadline begins
-	}
-	if now+1 >= w.deadline {
-		w.exhausted, w.tally.waited = true, true
-		w.tally.lastDone = max(w.tally.lastDone, w.deadline)
-	}
-}
-
 // claim gives a slot the worker's next operation. It is false when there is
 // none (exhausted) or when the others, or the journal, have to go on first.
 func (w *worker) claim(s *slot) bool {
@@ -735,84 +697,4 @@ func (w *worker) close(next *tally, through, nextSecond int64) *tally {
 	}
 	w.tally = next
 	return t
-}
-
-// blockSet is a small set of block numbers by open addressing, at most a
-// quarter full.
-type blockSet struct {
-	cells []uint64 // block + 1; 0 is empty
-	mask  uint64
-}
-
-func newBlockSet(capacity int) *blockSet {
-	size := 8
-	for size < 4*capacity {
-		size *= 2
-	}
-	return &blockSet{cells: make([]uint64, size), mask: uint64(size - 1)}
-}
-
-func (s *blockSet) home(block uint64) uint64 { return (block * 0x9E3779B97F4A7C15) >> 32 & s.mask }
-
-func (s *blockSet) has(block uint64) bool {
-	for i := s.home(block); s.cells[i] != 0; i = (i + 1) & s.mask {
-		if s.cells[i] == block+1 {
-			return true
-		}
-	}
-	return false
-}
-
-// meets says whether any cell of an operation is in the set.
-func (s *blockSet) meets(op *workload.Op) bool {
-	if op.Blocks == 1 {
-		return s.has(op.Block)
-	}
-	for i := range uint64(op.Blocks) {
-		if s.has(op.Block + i) {
-			return true
-		}
-	}
-	return false
-}
-
-// claim adds all cells of an operation, release takes them out.
-func (s *blockSet) claim(op *workload.Op) {
-	for i := range uint64(op.Blocks) {
-		s.add(op.Block + i)
-	}
-}
-
-func (s *blockSet) release(op *workload.Op) {
-	for i := range uint64(op.Blocks) {
-		s.remove(op.Block + i)
-	}
-}
-
-func (s *blockSet) add(block uint64) {
-	i := s.home(block)
-	for s.cells[i] != 0 {
-		i = (i + 1) & s.mask
-	}
-	s.cells[i] = block + 1
-}
-
-// remove takes a block out and moves those behind it up, so that no search ends
-// early at the hole.
-func (s *blockSet) remove(block uint64) {
-	i := s.home(block)
-	for s.cells[i] != block+1 {
-		if s.cells[i] == 0 {
-			return
-		}
-		i = (i + 1) & s.mask
-	}
-	s.cells[i] = 0
-	for j := (i + 1) & s.mask; s.cells[j] != 0; j = (j + 1) & s.mask {
-		home := s.home(s.cells[j] - 1)
-		if (j-home)&s.mask >= (j-i)&s.mask {
-			s.cells[i], s.cells[j] = s.cells[j], 0
-			i = j
-		}
-	}
 }

@@ -547,7 +547,7 @@ func compareFindings(t *testing.T, when string, mem *memory, want map[uint64]run
 	}
 }
 
-// A block that is wrong when first read and right the second time is stale; one
+// Case E2: a block that is wrong when first read and right the second time is stale; one
 // that cannot be read is unreadable, and its neighbours in the operation are not.
 func TestVerify_staleAndUnreadable(t *testing.T) {
 	job := testJob(run.PatternRandom)

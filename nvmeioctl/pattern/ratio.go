@@ -37,9 +37,9 @@ func keepBytes(blockBytes uint32, permille uint16) (uint16, error) {
 type dedup struct {
 	// units is how many units the region has; 0 when nothing repeats.
 	units uint64
-	// sets is how many contents repeat, threshold the share of units that have
-	// one of them, of 2^64.
-	sets, threshold uint64
+	// sets is how many contents repeat, once the share of units that have one of
+	// their own, of 2^64.
+	sets, once uint64
 	// blocks is how many logical blocks a unit has.
 	blocks uint64
 	key    uint64
@@ -53,8 +53,7 @@ func newDedup(c *Config) dedup {
 	d.units = max(c.RegionBlocks/d.blocks, 1)
 	d.sets = max(d.units/20_000*uint64(c.DedupPermille)+d.units%20_000*uint64(c.DedupPermille)/20_000, 1)
 	// Once each: 19 twentieths of the different contents; all others repeat.
-	repeat := 1_000_000 - 950*uint64(c.DedupPermille)
-	d.threshold, _ = bits.Div64(repeat, 0, 1_000_000)
+	d.once, _ = bits.Div64(950*uint64(c.DedupPermille), 0, 1_000_000)
 	return d
 }
 
@@ -62,10 +61,13 @@ func newDedup(c *Config) dedup {
 // generation; false when it has one of its own.
 func (d *dedup) content(lba, generation uint64) (uint64, bool) {
 	unit := lba / d.blocks
-	key := mix64(draw(d.key, unit) + generation*golden)
-	if key >= d.threshold {
+	// A sequence that wraps around once for each unit with a content of its own,
+	// so that their number is exact in any stretch; each generation begins
+	// elsewhere.
+	if unit*d.once+mix64(d.key^generation) < d.once {
 		return 0, false
 	}
+	key := mix64(draw(d.key, unit) + generation*golden)
 	set, _ := bits.Mul64(mix64(key+golden), d.sets)
 	return set*d.blocks + lba%d.blocks, true
 }

@@ -200,7 +200,7 @@ func guestTCPFaultHostFull(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tool(t, "mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", dir)
+	tool(t, "mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", dir)
 	file := filepath.Join(dir, "drive.nvop")
 	want(t, 0, "sim", "create", file, "--profile", "pblaze7-7940-7.68tb", "--scale", "14308", "--serial", "FULL1")
 	s := serve(t, file)
@@ -218,9 +218,9 @@ func guestTCPFaultHostFull(t *testing.T) {
 	if r := copyBlocks(t, true, block, 0, 256, "conv=notrunc"); r.code != 0 {
 		t.Fatalf("1 MiB fits: %v", r)
 	}
-	r := attempt(t, nil, "dd", "if=/dev/urandom", "of="+block, "oflag=direct", "bs=65536", "count=512")
+	r := attempt(t, nil, "dd", "if=/dev/urandom", "of="+block, "oflag=direct", "bs=65536", "count=160")
 	if r.code == 0 {
-		t.Error("32 MiB were written to a file system of 24 MiB")
+		t.Error("10 MiB were written to a file system of 8 MiB")
 	}
 	eventually(t, "the cause is named", func() bool { return strings.Contains(s.log.String(), "no space left on device") })
 }

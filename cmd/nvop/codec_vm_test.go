@@ -18,7 +18,7 @@ func tcpCodecCases() []vm.Case {
 	return []vm.Case{
 		{Name: "tcp/codec-logs", Limit: 3 * time.Minute, Run: guestTCPCodecLogs},
 		{Name: "tcp/codec-background", Limit: 3 * time.Minute, Run: guestTCPCodecBackground},
-		{Name: "tcp/codec-record", Limit: 3 * time.Minute, Run: guestTCPCodecRecord},
+		{Name: "tcp/codec-record", Limit: 4 * time.Minute, Run: guestTCPCodecRecord},
 	}
 }
 

@@ -45,7 +45,7 @@ type flashMedia struct {
 	unitBytes uint64 // what a map page stands for
 	iuBytes   uint64 // the drive's mapping unit, a power of two
 	iuShift   uint
-	floorPPM  uint64 // w0
+	floorPPM  uint64 // w0, times what data shrinks to
 	capacity  uint64
 
 	namespaces map[uint32]*nsMap
@@ -88,7 +88,7 @@ func flashScale(p *Profile, o Options) (ftl.Config, uint64, error) {
 		// A small drive has fewer units than that and is mapped one to one.
 	}
 	unit := scale * iu
-	geometry, err := ftl.FitGeometry((p.Flash.UsableBytes + unit/2) / unit)
+	geometry, err := ftl.FitGeometry((p.Flash.holds() + unit/2) / unit)
 	if err != nil {
 		return ftl.Config{}, 0, fmt.Errorf("profile %q at scale %d: %w", p.Name, scale, err)
 	}
@@ -98,6 +98,7 @@ func flashScale(p *Profile, o Options) (ftl.Config, uint64, error) {
 		Geometry:     geometry,
 		RatedCycles:  p.Flash.RatedCycles,
 		Seed:         o.Seed,
+		Shrinks:      p.Flash.Shrinks,
 	}
 	if err := cfg.Validate(); err != nil {
 		return ftl.Config{}, 0, fmt.Errorf("profile %q at scale %d: %w", p.Name, scale, err)
@@ -107,7 +108,7 @@ func flashScale(p *Profile, o Options) (ftl.Config, uint64, error) {
 
 // flashRates are the model's constants, solved from the figures of the profile.
 func flashRates(f *Flash) ftl.Rates {
-	waf := ftl.UniformWAF(float64(f.UsableBytes) / float64(f.RandomWriteBytes))
+	waf := ftl.UniformWAF(float64(f.holds()) / float64(f.RandomWriteBytes))
 	a, b := ftl.CalibrateProgram(f.RandomWriteIOPS, waf, f.CollectRatio)
 	return ftl.Rates{
 		ReadLatency:          f.ReadLatency,
@@ -143,7 +144,7 @@ func newFlashMedia(p *Profile, o Options, clock nvmeioctl.Clock) (*flashMedia, e
 		unitBytes:  scale * iu,
 		iuBytes:    iu,
 		iuShift:    uint(bits.TrailingZeros64(iu)),
-		floorPPM:   uint64(math.Round(p.Flash.FloorWAF * ppm)),
+		floorPPM:   uint64(math.Round(p.Flash.FloorWAF * p.Flash.compression() * ppm)),
 		capacity:   p.CapacityBytes,
 		namespaces: map[uint32]*nsMap{},
 		heat:       heat{milliKelvin: idleKelvin * 1000},

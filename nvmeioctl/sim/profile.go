@@ -155,6 +155,14 @@ type Flash struct {
 	// Ratings are the endurance the maker warrants, by exported capacity.
 	Ratings []Rating `json:"ratings,omitempty"`
 
+	// CompressionRatio is what data shrinks to on its way to the flash, 0.25 to 1
+	// (which 0 means too): write amplification can then be below 1, and the flash
+	// holds more.
+	CompressionRatio float64 `json:"compression_ratio,omitempty"`
+	// Shrinks says that failed blocks are lost to the flash instead of being
+	// made up for by spare ones: write amplification rises as the drive wears.
+	Shrinks bool `json:"shrinks,omitempty"`
+
 	// RandomWriteIOPS is the steady state of 4 KiB uniform random writes over
 	// a namespace of RandomWriteBytes: the point that a and b of
 	// t = a*W + b*(W-1) are calibrated on.
@@ -248,6 +256,8 @@ func (f *Flash) validate(p *Profile) error {
 		return fmt.Errorf("profile %q: floor of write amplification must be 1.00 to 1.04", p.Name)
 	case f.RatedCycles == 0 || f.SpareThresholdPercent > 100 || f.CellBits < 1 || f.CellBits > 5:
 		return fmt.Errorf("profile %q: rated cycles, spare threshold or cell bits out of range", p.Name)
+	case f.CompressionRatio != 0 && !(f.CompressionRatio >= 0.25 && f.CompressionRatio <= 1):
+		return fmt.Errorf("profile %q: compression must be to 0.25 to 1 of the size", p.Name)
 	case f.RandomWriteBytes == 0 || f.RandomWriteBytes >= f.UsableBytes:
 		return fmt.Errorf("profile %q: the calibration point must be smaller than the flash", p.Name)
 	}
@@ -261,6 +271,17 @@ func (f *Flash) validate(p *Profile) error {
 	}
 	return nil
 }
+
+// compression is CompressionRatio with its default.
+func (f *Flash) compression() float64 {
+	if f.CompressionRatio == 0 {
+		return 1
+	}
+	return f.CompressionRatio
+}
+
+// holds is how many bytes of the host's data the flash has room for.
+func (f *Flash) holds() uint64 { return uint64(float64(f.UsableBytes) / f.compression()) }
 
 func knownVendorLog(p *Profile) bool {
 	l, ok := vendor.LookupName(p.VendorLog)

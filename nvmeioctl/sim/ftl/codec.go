@@ -10,7 +10,8 @@ import (
 // The encoded form, little endian:
 //
 //	magic            8 bytes
-//	configuration    logical pages, superblocks, pages each, rated cycles (u32), seed (u64)
+//	configuration    logical pages, superblocks, pages each, rated cycles (u32), seed (u64);
+//	                 version 2: flags (u32), not 0, bit 0 shrinks
 //	counters         host, collected, levelled, erases, owed, pay (u64), failed blocks (u32)
 //	random source    16 bytes
 //	superblocks      each: erases, pages programmed, time of closing (u32), state (u8)
@@ -20,6 +21,8 @@ import (
 // Everything else follows from these, so there is nothing to disagree with them.
 const (
 	codecMagic  = "nvopFTL\x01"
+	codecMagic2 = "nvopFTL\x02" // the same with flags; written where there are any
+	flagShrinks = 1 << 0
 	headerBytes = len(codecMagic) + 4*4 + 8 + 6*8 + 4 + 16
 	blockBytes  = 13
 	chunkPages  = 1024
@@ -43,12 +46,23 @@ func (f *FTL) MarshalBinary() ([]byte, error) {
 // AppendBinary implements encoding.BinaryAppender.
 func (f *FTL) AppendBinary(b []byte) ([]byte, error) {
 	le := binary.LittleEndian
-	b = append(b, codecMagic...)
+	flags := uint32(0)
+	if f.cfg.Shrinks {
+		flags |= flagShrinks
+	}
+	magic := codecMagic
+	if flags != 0 {
+		magic = codecMagic2
+	}
+	b = append(b, magic...)
 	b = le.AppendUint32(b, f.cfg.LogicalPages)
 	b = le.AppendUint32(b, f.cfg.Geometry.Superblocks)
 	b = le.AppendUint32(b, f.cfg.Geometry.PagesPerSuperblock)
 	b = le.AppendUint32(b, f.cfg.RatedCycles)
 	b = le.AppendUint64(b, f.cfg.Seed)
+	if flags != 0 {
+		b = le.AppendUint32(b, flags)
+	}
 	for _, n := range []uint64{f.hostPages(), f.count.CollectedPages, f.count.LevelledPages,
 		f.count.Erases, f.due.owed, f.due.pay} {
 		b = le.AppendUint64(b, n)
@@ -124,7 +138,7 @@ func (r *reader) u64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
 // MarshalBinary wrote give an error that wraps [ErrDamaged] and leave f as it
 // was; what is accepted satisfies [FTL.Check].
 func (f *FTL) UnmarshalBinary(b []byte) error {
-	if len(b) < headerBytes || string(b[:len(codecMagic)]) != codecMagic {
+	if len(b) < headerBytes || string(b[:len(codecMagic)]) != codecMagic && string(b[:len(codecMagic)]) != codecMagic2 {
 		return damaged("no header of this version in its %d bytes", len(b))
 	}
 	r := &reader{b: b[len(codecMagic):]}
@@ -133,6 +147,12 @@ func (f *FTL) UnmarshalBinary(b []byte) error {
 	cfg.Geometry.PagesPerSuperblock = r.u32()
 	cfg.RatedCycles = r.u32()
 	cfg.Seed = r.u64()
+	if string(b[:len(codecMagic)]) == codecMagic2 {
+		if flags := r.u32(); flags != flagShrinks {
+			return damaged("flags 0x%x are not of this version", flags)
+		}
+		cfg.Shrinks = true
+	}
 	if err := cfg.Validate(); err != nil {
 		return damaged("%v", err)
 	}
@@ -189,6 +209,13 @@ func (f *FTL) decodeBlocks(r *reader) error {
 		case stateFree:
 			f.score[i] = notVictim
 			f.freeLen++
+			continue
+		case stateRetired:
+			if !f.cfg.Shrinks {
+				return damaged("superblock %d is retired", i)
+			}
+			f.score[i] = notVictim
+			f.retired++
 			continue
 		case stateClosed:
 			continue
@@ -298,7 +325,7 @@ func (f *FTL) Check() error {
 }
 
 func (f *FTL) checkBlocks() error {
-	var valid, inUse, free uint32
+	var valid, inUse, free, retired uint32
 	var erases uint64
 	words := uint32(1) << f.shift >> 6
 	for i := range f.state {
@@ -325,6 +352,11 @@ func (f *FTL) checkBlocks() error {
 			if f.fill[i] != 0 {
 				return fmt.Errorf("superblock %d is free and programmed", i)
 			}
+		case stateRetired:
+			retired++
+			if f.fill[i] != 0 {
+				return fmt.Errorf("superblock %d is retired and programmed", i)
+			}
 		case stateHost, stateCollect:
 			inUse++
 			if block != f.host.block && block != f.collect.block {
@@ -339,6 +371,8 @@ func (f *FTL) checkBlocks() error {
 		return fmt.Errorf("%d pages are valid, %d mapped", valid, f.mapped)
 	case free != f.freeLen || free < reserve:
 		return fmt.Errorf("%d superblocks are free, %d in the list, reserve %d", free, f.freeLen, reserve)
+	case retired != f.retired || retired > 0 && uint64(f.cfg.LogicalPages) >= f.cfg.Geometry.room(retired):
+		return fmt.Errorf("%d superblocks are retired, counted %d", retired, f.retired)
 	case inUse > 2 || (f.collect.block != noBlock && f.host.block == noBlock):
 		return fmt.Errorf("%d frontiers", inUse)
 	case erases != f.count.Erases:

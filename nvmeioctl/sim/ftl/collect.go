@@ -16,6 +16,9 @@ func (f *FTL) openHost() {
 		f.collectOne()
 	}
 	f.level()
+	if f.retires() {
+		f.retire()
+	}
 	moved := f.count.CollectedPages + f.count.LevelledPages - before
 	f.due.episode(moved, f.cfg.Geometry.PagesPerSuperblock)
 }
@@ -162,11 +165,29 @@ func (f *FTL) erase(block uint32) {
 	f.erases[block]++
 	f.count.Erases++
 	f.fill[block] = 0
+	f.health.erased(f.erases[block], &f.pcg)
 	f.state[block] = stateFree
 	n := uint32(len(f.free))
 	f.free[(f.freeHead+f.freeLen)%n] = block
 	f.freeLen++
-	f.health.erased(f.erases[block], &f.pcg)
+}
+
+// retire gives up an erased superblock, and collects for another in its place:
+// with the reserve whole there is always room for that.
+func (f *FTL) retire() {
+	f.state[f.takeFree(0)] = stateRetired
+	f.retired++
+	for f.freeLen < reserve {
+		f.collectOne()
+	}
+}
+
+// retires says whether an erased superblock is to be given up: a
+// superblock's worth of blocks has failed since the last, and the rest has room
+// for all that is mapped.
+func (f *FTL) retires() bool {
+	return f.cfg.Shrinks && min(f.health.failed, f.health.spares)/blocksPerSuperblock > f.retired &&
+		uint64(f.cfg.LogicalPages) < f.cfg.Geometry.room(f.retired+1)
 }
 
 // debt spreads the cost of collection over the host's writes. The model

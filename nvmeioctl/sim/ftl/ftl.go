@@ -19,6 +19,7 @@ const (
 	stateHost                 // the host's frontier
 	stateCollect              // the frontier of collection
 	stateClosed               // written; a victim when its turn comes
+	stateRetired              // its blocks stand for those that failed
 )
 
 // frontier is where the next page of a stream is programmed.
@@ -68,6 +69,7 @@ type FTL struct {
 	count         Counters
 	due           debt
 	health        health
+	retired       uint32 // superblocks
 	pcg           rand.PCG
 }
 

@@ -99,6 +99,11 @@ type Config struct {
 	RatedCycles uint32
 	// Seed decides which blocks fail, and when.
 	Seed uint64
+	// Shrinks says that failed blocks are lost to the flash: each time a
+	// superblock's worth of them has failed, a superblock is retired, T shrinks
+	// and write amplification rises. Without it spare blocks make up for them
+	// until none are left.
+	Shrinks bool
 }
 
 // Validate says what is wrong with a configuration. A valid one never stalls:
@@ -115,12 +120,21 @@ func (c Config) Validate() error {
 	case c.LogicalPages == 0 || c.LogicalPages > MaxLogicalPages:
 		return fmt.Errorf("%d logical pages are not within 1 to %d", c.LogicalPages, MaxLogicalPages)
 	}
-	room := uint64(g.Superblocks-reserve-2) * uint64(g.PagesPerSuperblock)
+	room := g.room(0)
 	if uint64(c.LogicalPages) >= room {
 		return fmt.Errorf("%d logical pages leave no spare area: this flash has room for fewer than %d",
 			c.LogicalPages, room)
 	}
 	return nil
+}
+
+// room is how many logical pages there must be fewer than, with so many
+// superblocks retired.
+func (g Geometry) room(retired uint32) uint64 {
+	if retired+reserve+2 >= g.Superblocks {
+		return 0
+	}
+	return uint64(g.Superblocks-retired-reserve-2) * uint64(g.PagesPerSuperblock)
 }
 
 // shift is the base-two logarithm of the distance between the first page

@@ -44,6 +44,7 @@ func drawConfig(t *rapid.T) Config {
 		// Little, so that superblocks fail and levelling works.
 		RatedCycles: rapid.SampledFrom([]uint32{0, 1, 20, 3000}).Draw(t, "rated"),
 		Seed:        rapid.Uint64().Draw(t, "seed"),
+		Shrinks:     rapid.Bool().Draw(t, "shrinks"),
 	}
 }
 
@@ -207,6 +208,9 @@ func FuzzUnmarshalBinary(f *testing.F) {
 	f.Add(marshal(f, usedFTL(f)))
 	f.Add(marshal(f, mustNew(f, Config{LogicalPages: 10, Geometry: Geometry{8, 4}})))
 	f.Add([]byte(codecMagic))
+	worn := mustNew(f, Config{LogicalPages: 1500, Geometry: Geometry{40, 64}, RatedCycles: 30, Seed: 5, Shrinks: true})
+	randomWrites(worn, rand.NewPCG(1, 1), 1400, 150000)
+	f.Add(marshal(f, worn))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l := new(FTL)
 		if err := l.UnmarshalBinary(b); err != nil {

@@ -17,11 +17,13 @@ type Wear struct {
 	SpareRatio float64
 	// FailedBlocks have been replaced by spare ones, or found none.
 	FailedBlocks uint32
+	// RetiredSuperblocks are lost to failed blocks; see [Config.Shrinks].
+	RetiredSuperblocks uint32
 }
 
 // Wear returns the state of the flash.
 func (f *FTL) Wear() Wear {
-	w := Wear{MinErases: math.MaxUint32, FailedBlocks: f.health.failed}
+	w := Wear{MinErases: math.MaxUint32, FailedBlocks: f.health.failed, RetiredSuperblocks: f.retired}
 	for _, n := range f.erases {
 		w.MinErases = min(w.MinErases, n)
 		w.MaxErases = max(w.MaxErases, n)

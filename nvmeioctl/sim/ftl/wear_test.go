@@ -126,7 +126,7 @@ func TestWear_spareFallsAfterTheRating(t *testing.T) {
 	f := mustNew(t, Config{LogicalPages: pages, Geometry: g, RatedCycles: 300, Seed: 3})
 	rng := rand.NewPCG(1, 1)
 	last, atRating := 1.0, -1.0
-	for !f.WornOut() {
+	for !f.WornOut() && f.Wear().UsedRatio < 1.5 {
 		randomWrites(f, rng, pages, int(pages))
 		w := f.Wear()
 		if w.SpareRatio > last || w.SpareRatio < 0 {
@@ -203,4 +203,43 @@ func TestConfig_validate(t *testing.T) {
 	f.WriteRun(0, 12*64-1)
 	randomWrites(f, rand.NewPCG(1, 1), 12*64-1, 5000)
 	mustCheck(t, f)
+}
+
+// Where failed blocks are lost, the flash shrinks as the drive wears and write
+// amplification rises by what the law says; in the end no spare blocks are left
+// and the drive can only be read.
+func TestShrinks_writeAmplificationRises(t *testing.T) {
+	if raceDetector {
+		t.Skip("long and single-threaded: runs without the race detector")
+	}
+	g := Geometry{300, 256}
+	pages := uint32(g.EffectivePages() / 1.2)
+	waf := func(shrinks bool) (early, late float64, f *FTL) {
+		f = mustNew(t, Config{LogicalPages: pages, Geometry: g, RatedCycles: 120, Seed: 3, Shrinks: shrinks})
+		rng := rand.NewPCG(1, 2)
+		early = steadyWAF(f, rng, pages, 2, 2)
+		for !f.WornOut() && f.Wear().UsedRatio < 1.5 {
+			randomWrites(f, rng, pages, int(pages))
+			mustCheck(t, f)
+		}
+		before := f.Counters()
+		randomWrites(f, rng, pages, 2*int(pages))
+		after := f.Counters()
+		return early, float64(after.Programs()-before.Programs()) / float64(after.HostPages-before.HostPages), f
+	}
+	early, late, f := waf(true)
+	w := f.Wear()
+	left := g
+	left.Superblocks -= w.RetiredSuperblocks
+	rise := UniformWAF(left.EffectivePages()/float64(pages)) / UniformWAF(g.EffectivePages()/float64(pages))
+	t.Logf("%d superblocks retired at %.2f of the rating: WAF %.3f, then %.3f; the law says it rises by %.3f", w.RetiredSuperblocks, w.UsedRatio, early, late, rise)
+	if w.RetiredSuperblocks < 5 || math.Abs(late/early/rise-1) > 0.03 || rise < 1.05 {
+		t.Errorf("%d superblocks retired: WAF %.3f, then %.3f, the law says it rises by %.3f", w.RetiredSuperblocks, early, late, rise)
+	}
+	if w.SpareRatio != 0 || w.UsedRatio < 0.9 || w.UsedRatio > 1.3 {
+		t.Errorf("worn out with %+v", w)
+	}
+	if early, late, f = waf(false); f.Wear().RetiredSuperblocks != 0 || math.Abs(late/early-1) > 0.04 {
+		t.Errorf("with spare blocks: WAF %.3f, then %.3f, %+v", early, late, f.Wear())
+	}
 }

@@ -153,11 +153,12 @@ func (g *soakGroup) resume(ctx context.Context) (err error) {
 
 // run carries all runs out and prints what came of them.
 func (g *soakGroup) run(ctx context.Context) error {
-	watch := g.app.newSoakWatch(g.watch)
 	show := g.app.newGroupProgress(g.sessions)
+	watch := g.app.newSoakWatch(g.watch, show.note)
 	results, errs := make([]soakResult, len(g.sessions)), make([]error, len(g.sessions))
 	var members []endurance.Member
 	for i, s := range g.sessions {
+		s.note = show.note
 		members = append(members, endurance.Member{Workers: s.job.Workers, Run: func(ctx context.Context) (run.Verdict, error) {
 			return s.run(ctx, show.of(i), watch)
 		}})

@@ -72,6 +72,13 @@ func (g *groupProgress) ended(i int, r soakResult) {
 	}
 }
 
+// note writes a remark between two drawings of the progress.
+func (g *groupProgress) note(format string, args ...any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.app.note(format, args...)
+}
+
 func (g *groupProgress) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -39,10 +39,10 @@ func (s *soakSession) waitsFor() bool {
 // same and that nobody uses it, and takes the run up where it was left.
 func (s *soakSession) rebind(ctx context.Context) error {
 	h := s.header
-	s.app.note("drive %s is gone: waiting %s for it to come back", h.Serial, s.flags.Reappear)
+	s.note("drive %s is gone: waiting %s for it to come back", h.Serial, s.flags.Reappear)
 	old := s.target
 	if err := old.close(); err != nil {
-		s.app.note("the drive that is gone: %v", err)
+		s.note("the drive that is gone: %v", err)
 	}
 	flags := s.flags
 	flags.NSID, flags.Overwrite = nsidFlag(h.NSID), true
@@ -68,7 +68,7 @@ func (s *soakSession) rebind(ctx context.Context) error {
 		return err
 	}
 	s.recorder, s.full = recorder, &full
-	s.app.note("drive %s is back as %s: run %s goes on", h.Serial, s.target.path, recorder.ID())
+	s.note("drive %s is back as %s: run %s goes on", h.Serial, s.target.path, recorder.ID())
 	return nil
 }
 

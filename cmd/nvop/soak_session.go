@@ -27,7 +27,9 @@ type soakSession struct {
 	lock     *driveLock
 	journal  *journal.Journal
 	recorder *journal.Recorder
-	full     *journal.Run
+	// note writes a remark while the run lasts; several goroutines do.
+	note func(format string, args ...any)
+	full *journal.Run
 }
 
 // agree gets consent and makes sure that the drive can be soaked.
@@ -165,7 +167,7 @@ func (s *soakSession) stretch(ctx context.Context, show endurance.Observer, watc
 	}
 	var err error
 	if cfg.Path, err = t.watchPath(); err != nil {
-		s.app.note("the PCIe path is not watched: %v", err)
+		s.note("the PCIe path is not watched: %v", err)
 	}
 	if cfg.Of, err = s.written(ctx); err != nil {
 		return run.Verdict{State: run.StateInterrupted, Reason: err.Error(), ExitCode: run.ExitInterrupted}, err

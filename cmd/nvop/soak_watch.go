@@ -11,18 +11,19 @@ import (
 // soakWatch tells others of the runs of this process: a program at each event, a
 // file of figures. It sees what has been committed, and holds nothing up.
 type soakWatch struct {
-	app     *app
+	// note writes a remark; several goroutines do.
+	note    func(format string, args ...any)
 	events  *eventRunner
 	metrics *metricsFile
 }
 
-func (a *app) newSoakWatch(f watchFlags) *soakWatch {
-	w := &soakWatch{app: a}
+func (a *app) newSoakWatch(f watchFlags, note func(format string, args ...any)) *soakWatch {
+	w := &soakWatch{note: note}
 	if len(f.OnEvent) != 0 {
-		w.events = newEventRunner(f.OnEvent, a.note)
+		w.events = newEventRunner(f.OnEvent, note)
 	}
 	if f.Metrics != "" {
-		w.metrics = newMetricsFile(f.Metrics, a.clock, a.note)
+		w.metrics = newMetricsFile(f.Metrics, a.clock, note)
 	}
 	return w
 }

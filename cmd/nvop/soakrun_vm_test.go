@@ -31,7 +31,7 @@ func guestTCPSoakTwo(t *testing.T) {
 		blocks = append(blocks, blockNode(t, serial, 1))
 	}
 	cmd, said := start(t, "soak", "start", blocks[0], blocks[1], "--rw", "randwrite", "--bs", "16KiB", "--qd", "4", "--iops", "50",
-		"--size", "8MiB", "--metrics", filepath.Join(stateDir(t), "m.prom"), "--confirm-serial", "TWO-A,TWO-B", "-o", "json")
+		"--size", "8MiB", "--reappear=0s", "--metrics", filepath.Join(stateDir(t), "m.prom"), "--confirm-serial", "TWO-A,TWO-B", "-o", "json")
 	_, before := diskCounters(t, filepath.Base(blocks[0]))
 	written := func() bool {
 		_, now := diskCounters(t, filepath.Base(blocks[0]))

@@ -92,6 +92,7 @@ func newLedger(cfg *Config, t *track) *ledger {
 	if cfg.Resume != nil {
 		l.cp = *cfg.Resume
 		l.first = l.cp.NextSecond
+		l.crashHigh = l.cp.CrashHigh
 		if l.cp.State == run.StateRunning {
 			l.crashHigh = l.cp.ReservedHigh
 		}
@@ -525,7 +526,7 @@ func (l *ledger) checkpoint(state run.State, clockNS int64) {
 	if state == run.StateRunning && l.stage != nil {
 		l.cp.ReservedHigh = max(l.cp.ReservedHigh, l.reserve(low))
 	}
-	l.cp.Doubts, l.cp.Flushed = l.track.doubts.all(), slices.Clone(l.cp.Flushed)
+	l.cp.Doubts, l.cp.Flushed, l.cp.CrashHigh = l.track.doubts.all(), slices.Clone(l.cp.Flushed), l.crashHigh
 	l.cp.Open = l.encode(&l.open, l.openFirst, l.openRows)
 	l.cp.PhaseSum = l.encode(&l.sum, l.cp.PhaseFirstSecond, l.openFirst-l.cp.PhaseFirstSecond)
 	l.cp.PhaseLate = l.encode(&l.late, l.cp.PhaseFirstSecond, l.cp.NextSecond-l.cp.PhaseFirstSecond)

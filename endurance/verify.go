@@ -159,6 +159,7 @@ func (s *stratum) interrupted(job *run.Job, cp *run.Checkpoint) error {
 		s.next = append(s.next, m.Next)
 		s.incomplete = append(s.incomplete, slices.Sorted(slices.Values(m.Incomplete)))
 	}
+	s.reserved = cp.CrashHigh
 	if cp.State == run.StateRunning { // a crash leaves this behind
 		s.reserved = cp.ReservedHigh
 		if job.Verify.Trust == run.TrustFlushed {
@@ -186,6 +187,8 @@ type lookup struct {
 	// have gone; nil when it does not write. Its generator is the last of gens.
 	live     *stratum
 	livePass uint64
+	// resumed is, by worker, from where on this session did everything itself.
+	resumed []uint64
 	// uniform is the generation that all blocks have, when all do.
 	uniform   uint64
 	isUniform bool
@@ -196,7 +199,7 @@ type lookup struct {
 
 // newLookup prepares the look-ups of a stage. The stage's own writes are below
 // everything else's only when it writes at all.
-func newLookup(h *history, s *stage, workers int, crashHigh uint64, m *generationMap) (*lookup, error) {
+func newLookup(h *history, s *stage, resumed []uint64, crashHigh uint64, m *generationMap) (*lookup, error) {
 	l := &lookup{h: h, step: h.stepBytes, generations: m}
 	add := func(c workload.Config) error {
 		g, err := workload.New(c)
@@ -210,8 +213,8 @@ func newLookup(h *history, s *stage, workers int, crashHigh uint64, m *generatio
 	}
 	if s.ReadPercent < 100 {
 		top := &history{lbaBytes: h.lbaBytes, stepBytes: h.stepBytes}
-		top.add(stratum{stage: s, next: slices.Repeat([]uint64{math.MaxUint64}, workers), flushed: math.MaxUint64, reserved: crashHigh})
-		l.live, l.step = &top.strata[0], top.stepBytes
+		top.add(stratum{stage: s, next: slices.Repeat([]uint64{math.MaxUint64}, len(resumed)), flushed: math.MaxUint64, reserved: crashHigh})
+		l.live, l.step, l.resumed = &top.strata[0], top.stepBytes, slices.Clone(resumed)
 		if err := add(s.config); err != nil {
 			return nil, err
 		}
@@ -302,13 +305,35 @@ func (t *trail) next() (write, bool) {
 	return write{}, false
 }
 
+// rewritten says whether this session made the last write of a block: then what a
+// session that crashed may have written is gone.
+func (l *lookup) rewritten(lba uint64) bool {
+	s, g := l.live.stage, l.gens[len(l.gens)-1]
+	first := slices.Min(l.resumed)
+	for pass := l.livePass; pass > 0 && pass*s.blocks > first; {
+		if pass--; s.readsBack(pass) {
+			continue
+		}
+		index, ok := g.Locate(pass, lba*l.h.lbaBytes/uint64(s.BlockBytes))
+		if !ok {
+			return false
+		}
+		if s.ReadPercent != 0 && !g.At(pass, index).Write {
+			continue
+		}
+		position := pass*s.blocks + index
+		return position >= l.resumed[position%uint64(len(l.resumed))]
+	}
+	return false
+}
+
 // ordered is the next write of a phase with passes.
 func (t *trail) ordered(s *stratum) (write, bool) {
 	if !t.begun {
 		t.begun = true
 		if s == t.l.live {
 			t.pass = t.l.livePass
-			if s.reserved != 0 {
+			if s.reserved != 0 && !t.l.rewritten(t.lba) {
 				t.pass = max(t.pass, (s.reserved-1)/s.stage.blocks+1)
 			}
 		} else if past := s.past(); past == 0 {

@@ -85,6 +85,10 @@ func joinDoubts(list []run.Doubt, gap uint64) []run.Doubt {
 func (l *ledger) prepareChecks() {
 	var err error
 	l.cp.Doubts, l.track.crashHigh = l.track.doubts.all(), l.crashHigh
+	l.track.resumed = l.track.resumed[:0]
+	for i := range l.marks {
+		l.track.resumed = append(l.track.resumed, l.marks[i].Next)
+	}
 	if of := l.cfg.Of; of != nil {
 		l.track.history, err = newHistory(&of.Job, &of.Checkpoint, true)
 	} else {

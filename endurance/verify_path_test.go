@@ -52,7 +52,7 @@ func checkedWorker(t testing.TB, p run.Phase, flush int64, useMap bool) (*worker
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := &track{lanes: make([]lane, 1), history: &history{lbaBytes: 512}}
+	tr := &track{lanes: make([]lane, 1), history: &history{lbaBytes: 512}, resumed: []uint64{0}}
 	tr.high.Store(1 << 60)
 	if tr.source, err = newSource(&job, 1, ""); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestBelieve_beyond32Bits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := newLookup(h, &stage{Phase: verifyPhase(4096)}, 3, 0, nil)
+		l, err := newLookup(h, &stage{Phase: verifyPhase(4096)}, []uint64{0, 1, 2}, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ func (w *worker) newInspector(s *stage, lbaBytes uint32) (*inspector, error) {
 	if w.data == nil {
 		return nil, errNoContents
 	}
-	l, err := newLookup(w.track.history, s, len(w.track.lanes), w.track.crashHigh, w.track.generations)
+	l, err := newLookup(w.track.history, s, w.track.resumed, w.track.crashHigh, w.track.generations)
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,10 @@ type track struct {
 	source  *pattern.Source
 	history *history
 	// crashHigh is how far a session that crashed in this phase may have gone.
+	// resumed is, by worker, where this session went on in the phase: everything
+	// from there on it did itself.
 	crashHigh uint64
+	resumed   []uint64
 	// generations is nil unless the job keeps a generation map.
 	generations *generationMap
 	doubts      doubtList

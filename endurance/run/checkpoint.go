@@ -54,6 +54,9 @@ type Checkpoint struct {
 	// had completed when a flush began that has completed: the third mark, beside
 	// what was submitted and what has completed. Empty when nothing was flushed.
 	Flushed []uint64 `json:"flushed,omitempty"`
+	// CrashHigh is how far sessions that crashed in this phase may have gone; 0
+	// when none did.
+	CrashHigh uint64 `json:"crash_high,omitempty"`
 	// Doubts are stretches of positions whose writes may not be on the drive.
 	Doubts []Doubt `json:"doubts,omitempty"`
 	// Verified is what was compared, of the run and of the phase.

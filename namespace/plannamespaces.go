@@ -12,6 +12,8 @@ type want struct {
 	// namespaces take, and share by how many it is divided.
 	spare uint64
 	share uint64
+	// slack is what the drive has left when all desired namespaces have their size.
+	slack uint64
 }
 
 // absolute says that a size does not depend on what else is on the drive.
@@ -46,6 +48,22 @@ func (p *planner) expand(s Spec) ([]want, error) {
 	}
 	for i := range list {
 		list[i].spare = taken
+	}
+	total, wanted := p.inv.Controller.TotalBytes, taken
+	for _, w := range list {
+		if absolute(w.Size.Kind) {
+			continue
+		}
+		format, err := p.wantedFormat(w.NamespaceSpec, nil)
+		if err != nil {
+			return nil, err
+		}
+		if c, err := w.resolve(p.whole(format)); err == nil {
+			wanted = addCapped(wanted, c.Bytes)
+		}
+	}
+	for i := range list {
+		list[i].slack = total - min(total, wanted)
 	}
 	return list, nil
 }
@@ -127,20 +145,26 @@ func (p *planner) compare(n Namespace, w want, erase SecureErase) likeness {
 		return different
 	}
 	sameFormat := format.Selector() == n.Format.Selector() && (w.Protection == nil || *w.Protection == n.Protection)
-	if sameFormat && (c.Blocks == n.SizeBlocks || w.Size.Kind == SizeMax && p.nearlyAll(n, c, q)) {
+	sameBytes := c.Bytes == n.SizeBytes() || p.nearlyAll(n, c, q, w)
+	if sameFormat && sameBytes {
 		return alike
 	}
-	sameBytes := c.Bytes == n.SizeBytes() || w.Size.Kind == SizeMax && p.nearlyAll(n, c, q)
 	if !sameFormat && sameBytes && p.formatsAlone(erase) {
 		return formattable
 	}
 	return different
 }
 
-// nearlyAll says that a namespace has what an earlier step down left of "max".
-func (p *planner) nearlyAll(n Namespace, c Capacity, q CapacityQuestion) bool {
+// nearlyAll says that a namespace is what an earlier step down left: smaller within
+// the steps that a plan announces, and the drive has not what is missing when all
+// desired namespaces are there. Without this, each apply would destroy the namespace to be refused the size once more.
+func (p *planner) nearlyAll(n Namespace, c Capacity, q CapacityQuestion, w want) bool {
 	_, floorBytes := c.stepDown(q, p.opts.StepDownMax)
-	return n.SizeBytes() <= c.Bytes && n.SizeBytes() >= floorBytes
+	size := n.SizeBytes()
+	if size > c.Bytes || size < floorBytes {
+		return false
+	}
+	return w.Size.Kind == SizeMax || p.inv.Controller.TotalBytes != 0 && w.slack < c.Bytes-size
 }
 
 // formatsAlone says that a format changes one namespace and not the others.
@@ -484,7 +508,7 @@ func (p *planner) differences(n Namespace, w want) []Mismatch {
 	q := p.whole(format)
 	if c, err := w.resolve(q); err != nil {
 		d.compare(n.NSID, w.sizeField(), w.Size.Text+" ("+err.Error()+")", Bytes(n.SizeBytes()))
-	} else if c.Bytes != n.SizeBytes() && !(w.Size.Kind == SizeMax && p.nearlyAll(n, c, q)) {
+	} else if c.Bytes != n.SizeBytes() && !p.nearlyAll(n, c, q, w) {
 		d.compare(n.NSID, w.sizeField(), Bytes(c.Bytes), Bytes(n.SizeBytes()))
 	}
 	if n.CapacityBlocks != n.SizeBlocks {

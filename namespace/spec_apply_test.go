@@ -84,6 +84,19 @@ func drawSpec(t *rapid.T) string {
 	return b.String()
 }
 
+// A size that the drive would not give is not asked for again and again: the next
+// plan would delete the namespace for nothing.
+func TestSpec_steppedDownIsEnough(t *testing.T) {
+	r := newRig(t, pblaze, sim.Options{})
+	spec := specText(t, "replace: all\nnamespaces:\n  - {size: 1TiB, lba: {data: 512}}\n  - {max: true, lba: {data: 512}, count: 2}\n  - {size: 5%, lba: {data: 512}, count: 2}\n")
+	plan, err := namespace.PlanSpec(r.inventoryAll(), spec, namespace.Options{})
+	r.must(plan, err)
+	again, err := namespace.PlanSpec(r.inventoryAll(), spec, namespace.Options{})
+	if err != nil || !again.AlreadySo() {
+		t.Errorf("%v\n%s", err, again.Text())
+	}
+}
+
 // Settings are undone one by one: the value there was, and the saved one.
 func TestFeature_undoneByRollback(t *testing.T) {
 	r := newRig(t, pblaze, sim.Options{})

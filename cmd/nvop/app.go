@@ -130,7 +130,7 @@ func newParser(g *grammar, s streams) (*kong.Kong, error) {
 	return kong.New(g,
 		kong.Name("nvop"),
 		kong.Description("Reconfigure, wear and audit NVMe drives through raw NVMe commands.\n\n"+
-			"A drive is /dev/nvme0, /dev/nvme0n1, /dev/ng0n1, sim:FILE (a simulated drive kept in a file) or sim:PROFILE (one that lives as long as the command); soak also takes file:PATH."),
+			"A drive is /dev/nvme0, /dev/nvme0n1, /dev/ng0n1, sim:FILE (a simulated drive kept in a file) or sim:PROFILE (one that lives as long as the command); commands that read also take replay:FILE (a recorded conversation), and soak takes file:PATH."),
 		kong.Writers(s.out, s.err),
 		kong.Exit(func(code int) { panic(exitNow{code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -344,7 +345,30 @@ func TestOldState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	admin, err := json.Marshal(d.st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(admin, &fields); err != nil {
+		t.Fatal(err)
+	}
+	for _, newer := range []string{"sanitize", "telemetry", "persistent_events"} {
+		if _, ok := fields[newer]; !ok {
+			t.Errorf("no field %q", newer)
+		}
+		delete(fields, newer)
+	}
+	if admin, err = json.Marshal(fields); err != nil {
+		t.Fatal(err)
+	}
+	if d.st, err = decodeAdmin(admin); err != nil {
+		t.Fatalf("a state without them: %v", err)
+	}
 	h := host{t, d}
+	if l := h.events(); len(l.Events) != 0 || l.Header.Generation != 0 {
+		t.Errorf("events of a drive that logged none: %+v", l.Header)
+	}
 	h.want(sanitizeCommand(2, 0), 0x4001)
 	if c := h.controller(); c.Sanitize != 0 {
 		t.Errorf("SANICAP %#x", uint32(c.Sanitize))

@@ -10,6 +10,14 @@
 // recorded is exact: the rows add up to the totals and to what was transferred,
 // also across a kill and a resume.
 //
+// What is read back is compared with what was written last. That follows, for any
+// logical block, from the job and from how far each phase has come (package
+// pattern makes the content, a permutation's inverse tells when a pass visited
+// the block), so it takes no memory and works from the journal alone ([Written]).
+// A block that is not right is read again before it is called lost, stale,
+// misdirected, torn, rotten or unreadable. Writes that failed, or that a crash
+// leaves in doubt, make a block unknown, which is counted apart.
+//
 // The package must not print, open devices or decide about consent: queues
 // arrive from a [QueueFactory] that has been granted.
 package endurance

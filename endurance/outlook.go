@@ -2,7 +2,6 @@ package endurance
 
 import (
 	"math"
-	"math/bits"
 
 	"nvop/endurance/run"
 )
@@ -95,12 +94,7 @@ func MemoryBytes(job *run.Job, simulated bool) uint64 {
 	if !simulated {
 		each += depth * ((block + 4095) / 4096 * 4096)
 	}
-	total := base + uint64(job.Workers)*each
-	if job.Verify.GenerationMap {
-		blocks, _ := bits.Div64(0, job.CapacityBytes, max(uint64(job.LBABytes), 1))
-		total += blocks
-	}
-	return total
+	return base + uint64(job.Workers)*each + job.GenerationMapBytes()
 }
 
 // VerdictSoFar is what can be said of a run that has no verdict, because it is at

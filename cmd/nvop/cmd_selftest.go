@@ -119,16 +119,16 @@ func (s *selftests) log(ctx context.Context) (nvmespec.SelfTestLog, error) {
 	return l, err
 }
 
-// allow opens the guard for self-tests and nothing else.
-func (s *selftests) allow() {
+// allow opens the guard for self-tests of a namespace, or of all, and nothing else.
+func (s *selftests) allow(nsid uint32) {
 	s.d.dev = layer.Guard(s.d.dev, layer.Grant{
 		Identity: admin.IdentityOf(s.ctrl), Classes: nvmespec.ClassSelfTest, Expires: s.d.expiry(), Clock: s.d.clock,
-		NSIDs: []uint32{nvmespec.BroadcastNSID},
+		NSIDs: []uint32{nsid},
 	})
 }
 
-// result is the document about a log. began is how many results there were when
-// a test of ours began, -1 for none.
+// result is the document about a log. ours says that its newest result is of a
+// test that this command started, stopped or waited for.
 func (s *selftests) result(l nvmespec.SelfTestLog, ours bool) selftestResult {
 	r := selftestResult{Schema: "nvop.selftest/1", Address: s.d.address, Serial: s.ctrl.SerialNumber, State: "idle",
 		ExtendedMinutes: s.ctrl.SelfTestMinutes, Log: l}
@@ -201,7 +201,7 @@ func (c selftestStartCmd) Run(ctx context.Context, a *app) error {
 		if c.Extended {
 			code = nvmespec.SelfTestExtended
 		}
-		s.allow()
+		s.allow(nsid)
 		if err := admin.StartSelfTest(ctx, s.d.dev, nsid, code); err != nil {
 			if errors.Is(err, nvmespec.ErrSelfTestInProgress) {
 				return fmt.Errorf("%w (nvop selftest status %s shows it)", err, c.Drive)
@@ -237,7 +237,7 @@ func (c selftestAbortCmd) Run(ctx context.Context, a *app) error {
 			return err
 		}
 		if before.Running() {
-			s.allow()
+			s.allow(nvmespec.BroadcastNSID)
 			if err := admin.AbortSelfTest(ctx, s.d.dev); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package endurance
 
 import (
 	"context"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -154,5 +155,48 @@ func TestRun_rate(t *testing.T) {
 	}
 	if p, _ := v.Measured(); p.WriteFromDue == nil || p.WriteFromDue.Operations != v.Totals.WriteOps || p.WriteFromDue.MinNS < p.Write.MinNS {
 		t.Errorf("%+v", p)
+	}
+}
+
+// hung is a sampler that answers once and then never, whatever is asked of it: an
+// admin command that does not come back from the kernel.
+type hung struct {
+	n    int
+	free chan struct{}
+}
+
+func (h *hung) Sample(context.Context) (run.Sample, error) {
+	if h.n++; h.n > 1 {
+		<-h.free
+	}
+	return run.Sample{TemperatureKelvin: 300}, nil
+}
+
+// Case E4: a log that never comes delays no operation and no row, is said after
+// its deadline, and does not keep the run from ending. It takes the deadline twice,
+// so the long tests have it; the short one of a slow log is above.
+func TestRun_hangingLog(t *testing.T) {
+	if os.Getenv("NVOP_LONG") == "" {
+		t.Skip("takes a quarter of a minute: set NVOP_LONG=1")
+	}
+	t.Parallel()
+	d, m := newDisk(), &memory{}
+	h := &hung{free: make(chan struct{})}
+	defer close(h.free)
+	job := realJob()
+	job.SampleIntervalNS = second1
+	job.Phases[0].End = run.End{DurationNS: 8 * second1}
+	v, err := Run(context.Background(), Config{Job: job, Recorder: m, Queues: d.queue(4), Clock: d.clock, Sampler: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.check(t)
+	if v.State != run.StateFinished || !hasEvent(m, run.EventSampleFailed, "does not answer") {
+		t.Errorf("%s, events %+v", v.State, m.events)
+	}
+	for _, r := range m.rows[:8] {
+		if r.Ops() == 0 {
+			t.Errorf("second %d has no operations", r.Second)
+		}
 	}
 }

@@ -134,7 +134,7 @@ func TestPredict_realDrive(t *testing.T) {
 func TestPredict_randomDrives(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	worst := map[int][2]float64{}
-	for range 100 {
+	for range 40 {
 		raw := float64(uint64(1) << (39 + rng.IntN(6)))
 		usable := raw * (usableLow + (usableHigh-usableLow)*rng.Float64())
 		w0 := 1 + 0.05*rng.Float64()

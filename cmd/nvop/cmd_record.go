@@ -353,11 +353,12 @@ func (c *conversation) features() {
 		selects = append(selects, nvmespec.FeatureDefault, nvmespec.FeatureSaved, nvmespec.FeatureCapabilities)
 	}
 	active, _ := admin.ActiveNamespaces(c.ctx, c.dev)
+	sensors := c.sensors()
 	for _, info := range nvmespec.Features() {
 		if !c.mayHave(info) {
 			continue
 		}
-		for _, r := range featureQuestions(info, active) {
+		for _, r := range featureQuestions(info, active, sensors) {
 			for _, sel := range selects {
 				if c.ctx.Err() != nil {
 					return
@@ -373,13 +374,31 @@ func (c *conversation) features() {
 	}
 }
 
+// sensors are the temperature sensors that the drive shows, from 1 on; 0 is the
+// composite temperature.
+func (c *conversation) sensors() []uint32 {
+	list := []uint32{0}
+	smart, err := admin.SMARTLog(c.ctx, c.dev, nvmespec.BroadcastNSID)
+	c.note(err)
+	for i, t := range smart.Sensors {
+		if t.OK {
+			list = append(list, uint32(i+1))
+		}
+	}
+	return list
+}
+
 // featureQuestions are the values that one feature has.
-func featureQuestions(info nvmespec.FeatureInfo, active []uint32) []admin.FeatureRequest {
+func featureQuestions(info nvmespec.FeatureInfo, active, sensors []uint32) []admin.FeatureRequest {
 	list := []admin.FeatureRequest{{Feature: info.ID}}
 	switch {
 	case info.ID == nvmespec.FeatureTemperatureThreshold:
-		const under = 1 << 20
-		list = append(list, admin.FeatureRequest{Feature: info.ID, CDW11: under})
+		const under, sensorAt = 1 << 20, 16
+		list = list[:0]
+		for _, n := range sensors {
+			list = append(list, admin.FeatureRequest{Feature: info.ID, CDW11: n << sensorAt},
+				admin.FeatureRequest{Feature: info.ID, CDW11: n<<sensorAt | under})
+		}
 	case info.PerNamespace:
 		list = list[:0]
 		for _, nsid := range active[:min(len(active), 16)] {

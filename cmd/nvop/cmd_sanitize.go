@@ -141,6 +141,9 @@ func sanitizePercent(l nvmespec.SanitizeLog) string {
 // wait looks until no sanitize runs. A sanitize that makes no progress is told of
 // and waited for all the same: there is no stopping it.
 func (s *sanitizing) wait(ctx context.Context, every time.Duration) (nvmespec.SanitizeLog, error) {
+	if err := s.d.goesOn(); err != nil {
+		return nvmespec.SanitizeLog{}, err
+	}
 	progress := render.NewProgress(s.a.err, terminal(s.a.err), 10)
 	defer progress.Close()
 	last, moved, began := nvmespec.SanitizeLog{}, s.d.clock.Now(), s.d.clock.Now()

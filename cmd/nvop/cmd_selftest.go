@@ -148,6 +148,9 @@ func (s *selftests) result(l nvmespec.SelfTestLog, ours bool) selftestResult {
 
 // wait looks until no test runs.
 func (s *selftests) wait(ctx context.Context, every time.Duration) (nvmespec.SelfTestLog, error) {
+	if err := s.d.goesOn(); err != nil {
+		return nvmespec.SelfTestLog{}, err
+	}
 	progress := render.NewProgress(s.a.err, terminal(s.a.err), 10)
 	defer progress.Close()
 	shown := -1

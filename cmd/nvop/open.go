@@ -117,6 +117,14 @@ func (a *app) openSim(address, name string) (*drive, error) {
 	return d, nil
 }
 
+// goesOn refuses to wait for what a recording will not do.
+func (d *drive) goesOn() error {
+	if d.transport != "replay" {
+		return nil
+	}
+	return &nvmeioctl.UnsupportedError{Feature: "waiting for a recording", Needs: "a drive: what was recorded does not go on"}
+}
+
 // openReplay opens a recorded conversation, which answers reading commands.
 func (a *app) openReplay(address, name string) (*drive, error) {
 	f, err := os.Open(name)
@@ -128,7 +136,8 @@ func (a *app) openReplay(address, name string) (*drive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &drive{address: address, transport: "replay", clock: a.clock, dev: layer.NewReplay(address, rec)}, nil
+	// A recording lives at the time when it was made.
+	return &drive{address: address, transport: "replay", clock: nvmeioctl.NewVirtualClock(rec.Started), dev: layer.NewReplay(address, rec)}, nil
 }
 
 func (a *app) openHost(path string) (*drive, error) {

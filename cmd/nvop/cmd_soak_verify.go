@@ -70,6 +70,9 @@ func (c soakVerifyCmd) Run(ctx context.Context, a *app) (err error) {
 	if full.Checkpoint == nil {
 		return fmt.Errorf("run %s has not written anything yet", info.ID)
 	}
+	if err := notOverwritten(ctx, g.journal, info); err != nil {
+		return err
+	}
 	s.job.Verify.Of.Checkpoint = full.Checkpoint.Number
 	return g.start(ctx, "verify "+info.ID)
 }
@@ -105,6 +108,22 @@ func (c soakVerifyCmd) find(ctx context.Context, a *app) (journal.RunInfo, error
 		}
 	}
 	return journal.RunInfo{}, fmt.Errorf("the journal has no soak that wrote to %s", orNone(c.Subject))
+}
+
+// notOverwritten refuses to look for what a later run has written over.
+func notOverwritten(ctx context.Context, j *journal.Journal, of journal.RunInfo) error {
+	infos, err := j.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	later := false
+	for _, i := range infos {
+		if later && i.LastCheckpoint > 0 && wrote(&i.Header.Job) && i.Header.Drive() == of.Header.Drive() {
+			return fmt.Errorf("run %s has written to this drive after run %s, over what that one wrote; verify it instead: nvop soak verify %s", i.ID, of.ID, i.ID)
+		}
+		later = later || i.ID == of.ID
+	}
+	return nil
 }
 
 // wrote says whether a job writes.

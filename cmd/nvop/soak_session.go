@@ -11,6 +11,7 @@ import (
 	"nvop/endurance"
 	"nvop/endurance/run"
 	"nvop/journal"
+	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/inuse"
 )
 
@@ -98,11 +99,20 @@ func (a *app) notTheJournal(t *soakTarget) error {
 // probe opens a queue and closes it again, so that what cannot be opened is
 // said before a run is recorded.
 func (s *soakSession) probe() error {
+	if d := s.target.drive; d != nil && d.sim != nil && s.job.Checks() && s.job.Verify.Of == nil {
+		// What is to be compared has to be kept, from now on.
+		if err := d.sim.KeepContents(); err != nil {
+			return err
+		}
+	}
 	q, err := s.target.queues(s.job, s.writes(), s.app.clock)(0)
 	if err != nil {
 		return err
 	}
-	return q.Close()
+	if d, ok := q.(nvmeioctl.DataDiscarder); ok && d.DiscardsData() && s.job.Checks() {
+		err = &nvmeioctl.UnsupportedError{Feature: "comparing what is on " + s.target.address, Needs: "a drive that keeps its contents", Have: "this one kept none"}
+	}
+	return errors.Join(err, q.Close())
 }
 
 func (s *soakSession) writes() bool {

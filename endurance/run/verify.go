@@ -247,8 +247,8 @@ func (j *Job) validateVerify(p *Phase) error {
 	return nil
 }
 
-// checks says whether any phase compares what it reads.
-func (j *Job) checks() bool {
+// Checks says whether any phase compares what it reads.
+func (j *Job) Checks() bool {
 	for i := range j.Phases {
 		if j.Phases[i].Check != CheckNone {
 			return true
@@ -264,13 +264,13 @@ func (j *Job) validateTrust() error {
 		return jobError("%q is nothing to trust: flushed, or nothing for completed", v.Trust)
 	case j.Data.CompressPermille > 1000 || j.Data.DedupPermille > 1000:
 		return jobError("data of %d and %d thousandths: 1000 do not compress and do not repeat", j.Data.CompressPermille, j.Data.DedupPermille)
-	case j.Data.HeaderOnly && (j.checks() || v.Of != nil || j.Data.CompressPermille%1000 != 0 || j.Data.DedupPermille%1000 != 0):
+	case j.Data.HeaderOnly && (j.Checks() || v.Of != nil || j.Data.CompressPermille%1000 != 0 || j.Data.DedupPermille%1000 != 0):
 		return jobError("where only headers are written nothing can be verified, and nothing compressed or repeated")
 	case v.FlushIntervalNS < 0:
 		return jobError("negative interval between flushes")
 	case v.Trust == TrustFlushed && v.FlushIntervalNS == 0 && v.Of == nil:
 		return jobError("only flushed writes are trusted, and nothing is ever flushed: give an interval")
-	case j.checks() && j.TimeLapse > 1:
+	case j.Checks() && j.TimeLapse > 1:
 		return jobError("under time lapse each block stands for many: nothing can be verified")
 	case v.Of != nil:
 		for i := range j.Phases {

@@ -21,6 +21,8 @@ const (
 	// defaultCheckpointOps between two checkpoints take half a wall second, as
 	// do as many pages of the drive's map.
 	defaultCheckpointOps = 1 << 21
+	// contentsCheckpointOps do, where the drive keeps what is written to it.
+	contentsCheckpointOps = 1 << 15
 	// mapPages is about how many pages the map of a simulated drive has.
 	mapPages = 1 << 20
 	// maxBatchRows bounds what a commit holds where rows are nearly empty.
@@ -221,6 +223,9 @@ func (m *simulation) begin(begin nvmeioctl.Instant, resumed bool) error {
 func (m *simulation) checkpointOps() uint64 {
 	if m.cfg.CheckpointOps != 0 {
 		return m.cfg.CheckpointOps
+	}
+	if m.workers[0].data != nil {
+		return contentsCheckpointOps
 	}
 	page := max(m.job.CapacityBytes/mapPages, 4096)
 	touched := uint64(m.job.TimeLapse) * uint64(m.ledger.stage.BlockBytes) / page

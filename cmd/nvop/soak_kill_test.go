@@ -26,9 +26,10 @@ type killPlan struct {
 func newKillPlan(t *testing.T, seed uint64) killPlan {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
-	p := killPlan{operations: 60_000, kills: 2, wait: func() time.Duration { return time.Duration(200+rng.IntN(2300)) * time.Millisecond }}
+	most := 1300 // milliseconds
+	p := killPlan{operations: 40_000, kills: 2, wait: func() time.Duration { return time.Duration(200+rng.IntN(most)) * time.Millisecond }}
 	if os.Getenv("NVOP_LONG") != "" {
-		p.operations, p.kills = 10_000_000, 100
+		p.operations, p.kills, most = 10_000_000, 100, 2300
 	}
 	t.Logf("%d operations, killed %d times (10,000,000 and 100 with NVOP_LONG=1); moments from seed %d", p.operations, p.kills, seed)
 	return p
@@ -194,7 +195,8 @@ func TestKill_verifiedSoakOfALoopDevice(t *testing.T) {
 }
 
 // The same over a simulated drive whose file outlives the process, with its
-// contents.
+// contents. A rate keeps a second of the drive's clock, after which there is
+// something to go on from, shorter than one of the machine's.
 func TestKill_verifiedSoakOfASimulatedDrive(t *testing.T) {
 	skipUnderRace(t)
 	w := newWorkshop(t, "pblaze7-7940-7.68tb", "--contents", "blocks")
@@ -202,7 +204,7 @@ func TestKill_verifiedSoakOfASimulatedDrive(t *testing.T) {
 	var format changeResult
 	w.must(&format, "op", "set", "sim:drive.nvop", "--size", "64MiB", "--exact", "--confirm-serial", w.serial)
 	start := []string{"soak", "start", "sim:drive.nvop", "--rw", "randrw", "--read-percent", "30", "--order", "permutation", "--qd", "64",
-		"--fill", "1", "--size", strconv.FormatUint(plan.operations*4096, 10) + "B", "--verify", "reads", "--confirm-serial", w.serial}
+		"--fill", "1", "--size", strconv.FormatUint(plan.operations*4096, 10) + "B", "--verify", "reads", "--iops", "20000", "--confirm-serial", w.serial}
 	done, killed := plan.carryOut(w, []string{"soak", "resume", "--confirm-serial", w.serial}, start...)
 	if done.Verdict != "pass" || done.Verified == nil || done.Verified.MismatchesTotal != 0 {
 		t.Errorf("it ended as %s, %s: %+v", done.Verdict, done.Reason, done.Verified)

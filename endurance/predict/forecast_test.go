@@ -7,6 +7,9 @@ import (
 
 // The prototype's figures: rated cycles of 7000, no floor.
 func TestForecast_lifetime(t *testing.T) {
+	if raceDetector {
+		t.Skip("long and single-threaded: runs without the race detector")
+	}
 	const usable = 9.262e12
 	for _, c := range []struct{ size, cycles, want float64 }{
 		{7.681501126656e12, 5000, 14.9e15}, {7.681501126656e12, 7000, 20.8e15}, {7.681501126656e12, 10000, 29.7e15},
@@ -31,6 +34,9 @@ func TestForecast_lifetime(t *testing.T) {
 }
 
 func TestForecast_petabytes(t *testing.T) {
+	if raceDetector {
+		t.Skip("long and single-threaded: runs without the race detector")
+	}
 	for _, w := range []Workload{{}, {Kind: JESD219}, {Kind: Zipf, Theta: .8}, {Kind: Sequential}} {
 		q := Future{UsableBytes: 9.262e12, CapacityBytes: 6.4e12, Cycles: 7000, FloorWAF: 1.02, Workload: w, HostBytes: 1e15}
 		f, err := Forecast(q)

@@ -8,6 +8,9 @@ import (
 // Another program's figures at 256 superblocks, which sits above the law of
 // endlessly many by a part in 256.
 func TestMeanField_steady(t *testing.T) {
+	if raceDetector {
+		t.Skip("long and single-threaded: runs without the race detector")
+	}
 	for _, c := range []struct{ alpha, want float64 }{{1.07, 7.8468}, {1.145, 4.1433}, {1.374, 2.0460}} {
 		f, err := NewMeanField(FieldConfig{Alpha: c.alpha, Full: true})
 		if err != nil {
@@ -47,6 +50,9 @@ func TestMeanField_transientOfARealDrive(t *testing.T) {
 
 // What is valid is what was written: after long enough all of it.
 func TestMeanField_conserves(t *testing.T) {
+	if raceDetector {
+		t.Skip("long and single-threaded: runs without the race detector")
+	}
 	for _, w := range []Workload{{}, {Kind: JESD219}, {Kind: Zipf, Theta: .9}} {
 		for _, full := range []bool{false, true} {
 			f, err := NewMeanField(FieldConfig{Alpha: 1.3, Workload: w, Full: full})
@@ -67,6 +73,9 @@ func TestMeanField_conserves(t *testing.T) {
 }
 
 func TestMeanField_skewIsAboveTheExact(t *testing.T) {
+	if raceDetector {
+		t.Skip("long and single-threaded: runs without the race detector")
+	}
 	for _, c := range []struct{ op, exact float64 }{{.07, 8.05}, {.145, 4.435}, {.28, 2.755}, {.374, 2.29}, {.50, 1.92}} {
 		f, err := NewMeanField(FieldConfig{Alpha: 1 + c.op, Full: true, Workload: Workload{Kind: JESD219}})
 		if err != nil {

@@ -132,6 +132,9 @@ func TestPredict_realDrive(t *testing.T) {
 // the truth at another size is inside, and more points never make it worse by
 // much.
 func TestPredict_randomDrives(t *testing.T) {
+	if raceDetector {
+		t.Skip("long and single-threaded: runs without the race detector")
+	}
 	rng := rand.New(rand.NewPCG(6, 6))
 	worst := map[int][2]float64{}
 	for range 40 {

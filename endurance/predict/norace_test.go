@@ -1,0 +1,6 @@
+//go:build !race
+
+package predict
+
+// raceDetector says that the tests run ten times slower.
+const raceDetector = false

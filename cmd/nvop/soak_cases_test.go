@@ -84,7 +84,7 @@ func TestSoak_oneStrictDocument(t *testing.T) {
 		code int
 		says string
 	}{
-		"two drives, verified": {[]string{"soak", "start", "--file", job, a, b, "--on-event", "/bin/false"}, 0, `"nvop.soak-group/1"`},
+		"two drives, verified": {[]string{"soak", "start", "--file", job, a, b, "--overwrite", "--on-event", "/bin/false"}, 0, `"nvop.soak-group/1"`},
 		"a limit is reached":   {[]string{"soak", "start", "--rw", "write", "--overwrite", a, "--passes", "1", "--stop", "latency=1ns"}, 3, `"fail"`},
 		"a plan":               {[]string{"soak", "check", job, b}, 0, `"nvop.soak-plan/1"`},
 		"a plan without drive": {[]string{"soak", "check", job}, 0, `"nvop.soak-plan/1"`},

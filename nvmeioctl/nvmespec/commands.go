@@ -111,6 +111,10 @@ const (
 	LogIDManagementEffects      LogID = 0x13
 	LogIDLockdown               LogID = 0x14
 	LogIDBootPartition          LogID = 0x15
+	LogIDFDPConfigurations      LogID = 0x20
+	LogIDFDPUsage               LogID = 0x21
+	LogIDFDPStatistics          LogID = 0x22
+	LogIDFDPEvents              LogID = 0x23
 	LogIDReservation            LogID = 0x80
 	LogIDOCPHealth              LogID = 0xC0
 	LogIDVendorHealth           LogID = 0xCA

@@ -235,6 +235,13 @@ func kinds() []kind {
 		{"secondary-ctrl-list", of(DecodeSecondaryControllerList)},
 		{"id-iocs", of(DecodeCommandSetCombinations)},
 		{"lba-status", of(DecodeLBAStatusList)},
+		{"ana", of(DecodeANALog)},
+		{"lba-status-log", of(DecodeLBAStatusLog)},
+		{"endurance-group-events", of(DecodeEnduranceGroupEvents)},
+		{"fdp-configs", of(DecodeFDPConfigurations)},
+		{"fdp-usage", of(DecodeFDPHandleUsage)},
+		{"fdp-stats", of(DecodeFDPStatistics)},
+		{"fdp-events", of(DecodeFDPEvents)},
 	}
 }
 

@@ -171,6 +171,14 @@ func moreKinds() []func(t *testing.T, b []byte) {
 		func(t *testing.T, b []byte) { codec(t, b, nvmespec.DecodeHostBehavior) },
 		func(t *testing.T, b []byte) { codec(t, b, nvmespec.DecodeLBAStatusList) },
 		fuzzEvents,
+		func(t *testing.T, b []byte) { codec(t, b, nvmespec.DecodeANALog) },
+		func(t *testing.T, b []byte) { codec(t, b, nvmespec.DecodeLBAStatusLog) },
+		func(t *testing.T, b []byte) { codec(t, b, nvmespec.DecodeEnduranceGroupEvents) },
+		func(t *testing.T, b []byte) { codec(t, b, nvmespec.DecodeFDPConfigurations) },
+		func(t *testing.T, b []byte) { codec(t, b, nvmespec.DecodeFDPHandleUsage) },
+		func(t *testing.T, b []byte) { codec(t, b, nvmespec.DecodeFDPStatistics) },
+		func(t *testing.T, b []byte) { codec(t, b, nvmespec.DecodeFDPEvents) },
+		fuzzLengths,
 	}
 }
 
@@ -210,6 +218,10 @@ func FuzzDecodeMore(f *testing.F) {
 		f.Add(uint8(i), bytes.Repeat([]byte{0xFF}, 4096))
 	}
 	f.Add(uint8(14), append(head.b, log...))
+	for i, wire := range groupLogs(f, o) {
+		f.Add(uint8(15+i), wire)
+		f.Add(uint8(22), wire)
+	}
 	f.Add(uint8(0), o.page(f, "nvme_self_test_log").set("current_operation", 1).at("result", 0, 0x21, 1, 0xF).b)
 	f.Add(uint8(2), o.page(f, "nvme_telemetry_log").set("lpi", 8).set("dalb3", 9).b)
 	f.Fuzz(func(t *testing.T, which uint8, b []byte) {

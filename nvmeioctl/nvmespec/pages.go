@@ -51,6 +51,14 @@ func (id LogID) String() string {
 		return "lockdown"
 	case LogIDBootPartition:
 		return "boot-partition"
+	case LogIDFDPConfigurations:
+		return "fdp-configs"
+	case LogIDFDPUsage:
+		return "fdp-usage"
+	case LogIDFDPStatistics:
+		return "fdp-stats"
+	case LogIDFDPEvents:
+		return "fdp-events"
 	case LogIDReservation:
 		return "reservation-notification"
 	case LogIDSanitize:

@@ -11,7 +11,8 @@ import (
 //
 //	magic            8 bytes
 //	configuration    logical pages, superblocks, pages each, rated cycles (u32), seed (u64);
-//	                 version 2: flags (u32), not 0, bit 0 shrinks
+//	                 version 2: flags (u32), not 0, bit 0 shrinks, bit 1 separates;
+//	                 if it separates: age of victims, pages not paid for (u64)
 //	counters         host, collected, levelled, erases, owed, pay (u64), failed blocks (u32)
 //	random source    16 bytes
 //	superblocks      each: erases, pages programmed, time of closing (u32), state (u8)
@@ -23,6 +24,7 @@ const (
 	codecMagic  = "nvopFTL\x01"
 	codecMagic2 = "nvopFTL\x02" // the same with flags; written where there are any
 	flagShrinks = 1 << 0
+	flagApart   = 1 << 1
 	headerBytes = len(codecMagic) + 4*4 + 8 + 6*8 + 4 + 16
 	blockBytes  = 13
 	chunkPages  = 1024
@@ -50,6 +52,9 @@ func (f *FTL) AppendBinary(b []byte) ([]byte, error) {
 	if f.cfg.Shrinks {
 		flags |= flagShrinks
 	}
+	if f.cfg.Separates {
+		flags |= flagApart
+	}
 	magic := codecMagic
 	if flags != 0 {
 		magic = codecMagic2
@@ -62,6 +67,10 @@ func (f *FTL) AppendBinary(b []byte) ([]byte, error) {
 	b = le.AppendUint64(b, f.cfg.Seed)
 	if flags != 0 {
 		b = le.AppendUint32(b, flags)
+	}
+	if f.cfg.Separates {
+		b = le.AppendUint64(b, f.apart.life)
+		b = le.AppendUint64(b, f.hostPages()-f.due.mark)
 	}
 	for _, n := range []uint64{f.hostPages(), f.count.CollectedPages, f.count.LevelledPages,
 		f.count.Erases, f.due.owed, f.due.pay} {
@@ -148,10 +157,15 @@ func (f *FTL) UnmarshalBinary(b []byte) error {
 	cfg.RatedCycles = r.u32()
 	cfg.Seed = r.u64()
 	if string(b[:len(codecMagic)]) == codecMagic2 {
-		if flags := r.u32(); flags != flagShrinks {
+		flags := r.u32()
+		if flags == 0 || flags&^(flagShrinks|flagApart) != 0 {
 			return damaged("flags 0x%x are not of this version", flags)
 		}
-		cfg.Shrinks = true
+		cfg.Shrinks, cfg.Separates = flags&flagShrinks != 0, flags&flagApart != 0
+	}
+	var life, unpaid uint64
+	if cfg.Separates {
+		life, unpaid = r.u64(), r.u64()
 	}
 	if err := cfg.Validate(); err != nil {
 		return damaged("%v", err)
@@ -168,6 +182,8 @@ func (f *FTL) UnmarshalBinary(b []byte) error {
 		&n.count.Erases, &n.due.owed, &n.due.pay} {
 		*p = r.u64()
 	}
+	n.apart.life = life
+	n.due.mark = n.count.HostPages - unpaid
 	n.health.failed = r.u32()
 	if err := n.pcg.UnmarshalBinary(append([]byte(pcgPrefix), r.take(16)...)); err != nil {
 		return damaged("%v", err)
@@ -181,6 +197,9 @@ func (f *FTL) UnmarshalBinary(b []byte) error {
 		return damaged("the host wrote %d pages and its frontier holds %d", n.count.HostPages, fill)
 	} else {
 		n.count.HostPages -= fill
+	}
+	if !cfg.Separates {
+		n.due.mark = n.count.HostPages
 	}
 	if n.host.block != noBlock {
 		n.prefill()
@@ -398,8 +417,11 @@ func (f *FTL) checkCounters() error {
 		return fmt.Errorf("%d pages were programmed; %d are, and %d superblocks were erased",
 			c.Programs(), now, c.Erases)
 	}
-	if c.HostPages%pages != uint64(f.hostFill())%pages {
+	if !f.cfg.Separates && c.HostPages%pages != uint64(f.hostFill())%pages {
 		return fmt.Errorf("the host wrote %d pages and its frontier holds %d", c.HostPages, f.hostFill())
+	}
+	if f.due.mark > c.HostPages || c.HostPages-f.due.mark > 2*pages || f.apart.life > apartMost {
+		return errors.New("what the host has to pay for collection is beyond two superblocks, or the age of victims beyond any")
 	}
 	if f.due.owed > (c.CollectedPages+c.LevelledPages)*debtUnit || f.due.pay != f.due.owed/(debtSpan*pages) {
 		return errors.New("more is owed for collection than was collected")

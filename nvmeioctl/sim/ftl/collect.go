@@ -20,7 +20,14 @@ func (f *FTL) openHost() {
 		f.retire()
 	}
 	moved := f.count.CollectedPages + f.count.LevelledPages - before
-	f.due.episode(moved, f.cfg.Geometry.PagesPerSuperblock)
+	f.episode(moved)
+}
+
+// episode takes in what an opening of a superblock for the host has moved.
+func (f *FTL) episode(moved uint64) {
+	now := f.hostPages()
+	f.due.episode(moved, now-f.due.mark, f.cfg.Geometry.PagesPerSuperblock)
+	f.due.mark = now
 }
 
 // prefill makes all pages of the host's frontier that are to be written valid in
@@ -88,7 +95,13 @@ func (f *FTL) victim() uint32 {
 // collectOne moves what is valid in a victim to the collection frontier and
 // erases the victim.
 func (f *FTL) collectOne() {
-	v := f.victim()
+	var v uint32
+	if !f.cfg.Separates {
+		v = f.victim()
+	} else {
+		v = f.victimApart()
+		f.apart.collected(f.hostSuperblocks() - f.closed[v])
+	}
 	f.count.CollectedPages += uint64(f.score[v])
 	f.score[v] = notVictim
 	first := (v << f.shift) >> 6
@@ -198,6 +211,7 @@ func (f *FTL) retires() bool {
 type debt struct {
 	owed uint64 // moved pages not yet paid for at the last episode, times debtUnit
 	pay  uint64 // what a host page pays, times debtUnit
+	mark uint64 // pages the host had written at the last episode
 }
 
 const (
@@ -208,10 +222,10 @@ const (
 	debtSpan = 4
 )
 
-// episode is called once for each superblock of p host pages, before the first
-// is written.
-func (d *debt) episode(moved uint64, p uint32) {
-	d.owed -= d.pay * uint64(p)
+// episode is called when the host has written paid pages since the last, at
+// most two superblocks of p pages each.
+func (d *debt) episode(moved, paid uint64, p uint32) {
+	d.owed -= d.pay * paid
 	d.owed += moved * debtUnit
 	d.pay = d.owed / (debtSpan * uint64(p))
 }
@@ -225,7 +239,7 @@ func (f *FTL) MovesPerHostPage() float64 { return float64(f.due.pay) / debtUnit 
 // never decreases and follows the sum of the counters a few superblocks behind.
 func (f *FTL) MovedPages() uint64 {
 	total := (f.count.CollectedPages + f.count.LevelledPages) * debtUnit
-	return (total - f.due.owed + f.due.pay*uint64(f.hostFill())) / debtUnit
+	return (total - f.due.owed + f.due.pay*(f.hostPages()-f.due.mark)) / debtUnit
 }
 
 // hostFill is how many pages of the host's frontier are programmed.

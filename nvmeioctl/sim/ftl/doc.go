@@ -4,7 +4,8 @@
 //
 // [FTL] is a page-mapped translation layer over superblocks: greedy garbage
 // collection, separate frontiers for the host's writes and for collection,
-// first-in-first-out reuse of erased superblocks, static wear levelling.
+// first-in-first-out reuse of erased superblocks, static wear levelling, and,
+// where asked for, hot and cold data apart.
 // [Server] is the time the drive is busy with an operation.
 //
 // Everything is a pure function of what went in: there is no clock, no global

@@ -69,6 +69,7 @@ type FTL struct {
 	count         Counters
 	due           debt
 	health        health
+	apart         apart
 	retired       uint32 // superblocks
 	pcg           rand.PCG
 }
@@ -116,6 +117,10 @@ func (f *FTL) Config() Config { return f.cfg }
 // Write programs one page for the host. Collection that this makes necessary
 // happens within the call. lpn must be below LogicalPages.
 func (f *FTL) Write(lpn uint32) {
+	if f.cfg.Separates && f.cold(lpn) {
+		f.writeCold(lpn)
+		return
+	}
 	if f.host.next == f.host.end {
 		f.openHost()
 	}
@@ -138,6 +143,12 @@ const batch = 64
 // WriteBatch is Write of each page in turn, and faster: the waits for what
 // random writes read overlap.
 func (f *FTL) WriteBatch(lpns []uint32) {
+	if f.cfg.Separates {
+		for _, lpn := range lpns {
+			f.Write(lpn)
+		}
+		return
+	}
 	for len(lpns) > 0 {
 		if f.host.next == f.host.end {
 			f.openHost()

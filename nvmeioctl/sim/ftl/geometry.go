@@ -104,6 +104,10 @@ type Config struct {
 	// and write amplification rises. Without it spare blocks make up for them
 	// until none are left.
 	Shrinks bool
+	// Separates says that pages which are rewritten rarely are kept apart from
+	// those that are rewritten often: the former are programmed next to what
+	// collection moves. Skewed writes then cost less. See [FTL.Write].
+	Separates bool
 }
 
 // Validate says what is wrong with a configuration. A valid one never stalls:

@@ -45,6 +45,7 @@ func drawConfig(t *rapid.T) Config {
 		RatedCycles: rapid.SampledFrom([]uint32{0, 1, 20, 3000}).Draw(t, "rated"),
 		Seed:        rapid.Uint64().Draw(t, "seed"),
 		Shrinks:     rapid.Bool().Draw(t, "shrinks"),
+		Separates:   rapid.Bool().Draw(t, "separates"),
 	}
 }
 
@@ -211,6 +212,9 @@ func FuzzUnmarshalBinary(f *testing.F) {
 	worn := mustNew(f, Config{LogicalPages: 1500, Geometry: Geometry{40, 64}, RatedCycles: 30, Seed: 5, Shrinks: true})
 	randomWrites(worn, rand.NewPCG(1, 1), 1400, 150000)
 	f.Add(marshal(f, worn))
+	apart := mustNew(f, Config{LogicalPages: 1500, Geometry: Geometry{40, 64}, Seed: 5, Separates: true})
+	randomWrites(apart, rand.NewPCG(1, 1), 1400, 50000)
+	f.Add(marshal(f, apart))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l := new(FTL)
 		if err := l.UnmarshalBinary(b); err != nil {

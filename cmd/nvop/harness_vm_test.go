@@ -35,8 +35,17 @@ const (
 
 // vmCases are all cases, in the order in which they run in one boot: what only
 // reads first, what changes a drive's geometry last.
+//
+// NVOP_VM_ONLY leaves out the cases whose names do not contain it. Those of
+// io_uring, which take a minute each, run only when they are named so.
 func vmCases() []vm.Case {
-	return slices.Concat(kernelCases(), readCases(), refusalCases(), changeCases(), soakCases(), resetCases())
+	cases := slices.Concat(kernelCases(), readCases(), refusalCases(), changeCases(), soakCases(), resetCases())
+	only := os.Getenv(envOnly)
+	if only == "" {
+		return cases
+	}
+	cases = append(cases, slices.Concat(uringCases(), uringLossCases())...)
+	return slices.DeleteFunc(cases, func(c vm.Case) bool { return !strings.Contains(c.Name, only) })
 }
 
 // TestVM runs this program and its packages against the NVMe driver of a real
@@ -67,7 +76,7 @@ func TestVM(t *testing.T) {
 	}.Arguments()...)
 	machine := vm.Machine{
 		Name: "nvop", Devices: devices, Limit: suiteLimit,
-		Env: []string{envBinary + "=" + binary},
+		Env: []string{envBinary + "=" + binary, envOnly + "=" + os.Getenv(envOnly)},
 		Ask: answer,
 	}
 	vm.Run(t, kit, machine, "TestVMGuest", vmCases())

@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -61,6 +60,7 @@ type Queue struct {
 	// jobs hands slots to the workers and done hands them back. Both hold every
 	// slot, so neither blocks the sender.
 	jobs, done chan uint16
+	stamp      sync.Mutex // held while a result is stamped and handed back
 	workers    sync.WaitGroup
 	timer      *time.Timer
 	closed     bool
@@ -113,8 +113,17 @@ func Open(path string, opts Options) (*Queue, error) {
 func (q *Queue) work() {
 	for i := range q.jobs {
 		q.run(&q.slots[i])
-		q.done <- i
+		q.handIn(i)
 	}
+}
+
+// handIn stamps a result and hands it back, both at once, so that results come
+// in the order of their stamps.
+func (q *Queue) handIn(i uint16) {
+	q.stamp.Lock()
+	defer q.stamp.Unlock()
+	q.slots[i].result.Done = q.clock.Now()
+	q.done <- i
 }
 
 // SizeBytes is the size of the file or device in bytes when it was opened; 0
@@ -158,7 +167,7 @@ func (q *Queue) Submit(reqs []nvmeioctl.IORequest) (int, error) {
 			continue
 		}
 		q.run(s)
-		q.done <- i
+		q.handIn(i)
 	}
 	return len(reqs), nil
 }
@@ -185,7 +194,7 @@ func (q *Queue) check(r *nvmeioctl.IORequest) error {
 	return nil
 }
 
-// run carries one request out and fills its result.
+// run carries one request out and fills its result but for the stamp.
 func (q *Queue) run(s *slot) {
 	buf := s.req.Buf
 	if s.req.Op != nvmeioctl.OpFlush {
@@ -208,7 +217,7 @@ func (q *Queue) run(s *slot) {
 	if err != nil && q.file.Gone() {
 		err = fmt.Errorf("%w: %w", nvmeioctl.ErrDeviceGone, err)
 	}
-	s.result = nvmeioctl.IOResult{Tag: s.req.Tag, Err: err, Done: q.clock.Now()}
+	s.result = nvmeioctl.IOResult{Tag: s.req.Tag, Err: err}
 	s.req.Buf = nil // the caller's again
 }
 
@@ -237,8 +246,6 @@ func (q *Queue) Reap(results []nvmeioctl.IOResult, until nvmeioctl.Instant) (int
 		}
 		break
 	}
-	// Workers that end at the same time may hand in out of order.
-	slices.SortStableFunc(results[:n], func(a, b nvmeioctl.IOResult) int { return cmp.Compare(a.Done, b.Done) })
 	return n, nil
 }
 

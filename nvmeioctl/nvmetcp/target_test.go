@@ -499,11 +499,11 @@ func TestKeepAlive_expires(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = q.close() }()
-	if c, err := q.connect(connecting{sqsize: 31, cntlid: 0xFFFF, sub: r.sub, host: testHost, kato: 100}); err != nil || c.status != 0 {
+	if c, err := q.connect(connecting{sqsize: 31, cntlid: 0xFFFF, sub: r.sub, host: testHost, kato: 500}); err != nil || c.status != 0 {
 		t.Fatal(c, err)
 	}
-	for range 10 { // 400 ms: twice what it would take without
-		time.Sleep(40 * time.Millisecond)
+	for range 6 { // 1.5 s; without, a host is dropped after 1 s
+		time.Sleep(250 * time.Millisecond)
 		if c, err := q.do(entry(0x18, 0, 0, 0), nil, nil, false); err != nil || c.status != 0 {
 			t.Fatalf("keep-alive: %+v, %v", c, err)
 		}

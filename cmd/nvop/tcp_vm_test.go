@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +18,7 @@ import (
 // The host that connects, so that it is the same one in every case.
 const (
 	hostNQN = "nqn.2014-08.org.nvmexpress:uuid:3f1d5a0e-5f7d-4d5c-9d3e-6e76706f7031"
-	// envOnly leaves out the cases whose names do not contain it.
+	// envOnly chooses cases by parts of their names; see chosen.
 	envOnly = "NVOP_VM_ONLY"
 	hostID  = "3f1d5a0e-5f7d-4d5c-9d3e-6e76706f7031"
 )
@@ -28,8 +27,7 @@ const (
 // say of a simulated drive. Each case serves its own drive.
 func tcpCases() []vm.Case {
 	cases := slices.Concat(tcpReadCases(), tcpChangeCases(), tcpFirmwareCases(), tcpHolderCases(), tcpSpecCases(), tcpSoakCases(), tcpFaultCases(), tcpCodecCases(), tcpVerifyCases())
-	only := os.Getenv(envOnly)
-	return slices.DeleteFunc(cases, func(c vm.Case) bool { return !strings.Contains(c.Name, only) })
+	return chosen(cases)
 }
 
 // TestVMTCP boots a machine without a drive; simulated ones are served to its

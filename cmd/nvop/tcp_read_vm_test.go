@@ -124,7 +124,7 @@ func guestTCPReadPBlaze7(t *testing.T) {
 		"mdts": "7", "cntlid": "1", "ver": "131072", "oaes": "256", "cntrltype": "1", "oacs": "30", "acl": "3", "aerl": "3",
 		"frmw": "23", "lpa": "62", "elpe": "62", "npss": "4", "apsta": "0", "wctemp": "346", "cctemp": "353", "mtfa": "50",
 		"tnvmcap": "7681501126656", "unvmcap": "0", "edstt": "12", "fwug": "1", "kas": "10", "sqes": "102", "cqes": "68",
-		"maxcmd": "128", "nn": "128", "oncs": "84", "fna": "4", "vwc": "0", "sgls": "3145729", "mnan": "128", "subnqn": s.nqn,
+		"maxcmd": "128", "nn": "128", "oncs": "471", "fna": "4", "vwc": "0", "sgls": "3145729", "mnan": "128", "subnqn": s.nqn,
 		"ioccsz": "516", "iorcsz": "1", "icdoff": "0", "msdbd": "1", "ofcs": "1", "endgidmax": "1", "ctratt": "17",
 		"psds.0.max_power": "2500", "psds.1.max_power": "1800", "psds.4.max_power": "1200", "psds.4.flags": "0", "psds.4.read_tput": "4",
 	}, "id-ctrl", node)

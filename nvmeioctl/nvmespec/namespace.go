@@ -40,6 +40,9 @@ const (
 	offIDNSNPDG     = 68
 	offIDNSNPDA     = 70
 	offIDNSNOWS     = 72
+	offIDNSMSSRL    = 74
+	offIDNSMCL      = 76
+	offIDNSMSRC     = 80
 	offIDNSNULBAF   = 82
 	offIDNSANAGRPID = 92
 	offIDNSNSATTR   = 99
@@ -155,8 +158,8 @@ func (f *NamespaceFeatures) UnmarshalJSON(b []byte) error { return unmarshalFlag
 
 // Namespace is the Identify Namespace data structure of the NVM command set in
 // domain values, for CNS 00h (active) and 11h (allocated). All sizes in blocks
-// are logical blocks. Not modelled, and written as zero by Append: MSSRL, MCL,
-// MSRC, KPIOS, KPIODAAG, reserved and vendor specific bytes.
+// are logical blocks. Not modelled, and written as zero by Append: KPIOS, KPIODAAG,
+// reserved and vendor specific bytes.
 type Namespace struct {
 	// SizeBlocks, CapacityBlocks and UsedBlocks are NSZE, NCAP and NUSE. A size
 	// of 0 means the NSID is inactive: see Active.
@@ -212,6 +215,12 @@ type Namespace struct {
 	PreferredDeallocateGranularityBlocks Opt[uint32] `json:"preferred_deallocate_granularity_blocks"`
 	PreferredDeallocateAlignmentBlocks   Opt[uint32] `json:"preferred_deallocate_alignment_blocks"`
 	OptimalWriteBlocks                   Opt[uint32] `json:"optimal_write_blocks"`
+	// CopyRangeBlocksMax (MSSRL) bounds one source range of Copy, CopyBlocksMax (MCL)
+	// all of them together, CopyRangesMax (MSRC, zero-based on the wire) their number,
+	// 1..256. All are 0 where MSSRL is 0: the drive has no Copy.
+	CopyRangeBlocksMax uint16 `json:"copy_range_blocks_max,omitzero"`
+	CopyBlocksMax      uint32 `json:"copy_blocks_max,omitzero"`
+	CopyRangesMax      uint16 `json:"copy_ranges_max,omitzero"`
 	// UniqueFormats is NULBAF: how many of Formats, counted from the end, have
 	// attributes of their own (metadata sizes in the extended format list).
 	UniqueFormats uint8 `json:"unique_formats"`
@@ -295,6 +304,9 @@ func DecodeNamespace(b []byte) (Namespace, error) {
 	}
 	copy(n.NGUID[:], p.bytes(offIDNSNGUID, len(n.NGUID)))
 	copy(n.EUI64[:], p.bytes(offIDNSEUI64, len(n.EUI64)))
+	if n.CopyRangeBlocksMax = p.u16(offIDNSMSSRL); n.CopyRangeBlocksMax != 0 {
+		n.CopyBlocksMax, n.CopyRangesMax = p.u32(offIDNSMCL), uint16(p.u8(offIDNSMSRC))+1
+	}
 	n.decodeFormats(p)
 	n.decodeIOSizes(p)
 	return n, nil
@@ -323,6 +335,11 @@ func (n Namespace) Append(b []byte) []byte {
 	p.put16(offIDNSENDGID, n.EnduranceGroupID)
 	copy(p.bytes(offIDNSNGUID, len(n.NGUID)), n.NGUID[:])
 	copy(p.bytes(offIDNSEUI64, len(n.EUI64)), n.EUI64[:])
+	if n.CopyRangeBlocksMax != 0 {
+		p.put16(offIDNSMSSRL, n.CopyRangeBlocksMax)
+		p.put32(offIDNSMCL, n.CopyBlocksMax)
+		p.put8(offIDNSMSRC, uint8(max(n.CopyRangesMax, 1)-1))
+	}
 	n.putFormats(p)
 	n.putIOSizes(p)
 	return b

@@ -21,6 +21,7 @@ func wireNamespace(t testing.TB, o oracle) *rawPage {
 	p.set("nsfeat", 0x1B).set("nlbaf", 2).set("nulbaf", 1).set("flbas", 0x13).set("mc", 3).set("dpc", 0x1F).set("dps", 0x0A)
 	p.set("nmic", 1).set("rescap", 0xFE).set("fpi", 0x80|37).set("dlfeat", 9)
 	p.set("nawun", 6).set("nawupf", 7).set("nacwu", 8).set("nabsn", 0x101).set("nabo", 0x102).set("nabspf", 0x103).set("noiob", 0x104)
+	p.set("mssrl", 0x105).set("mcl", 0x10006).set("msrc", 255)
 	p.set128("nvmcap", 0x111, 0x222)
 	p.set("npwg", 0xFFFF).set("npwa", 7).set("npdg", 15).set("npda", 31).set("nows", 63)
 	p.set("anagrpid", 0xA1A2A3A4).set("nsattr", 1).set("nvmsetid", 0x0506).set("endgid", 0x0708)
@@ -45,6 +46,7 @@ func wantNamespace() nvmespec.Namespace {
 		Shared: true, ReservationCapabilities: 0xFE, FormatRemainingPercent: some[uint8](37), DeallocateFeatures: 9,
 		AtomicWriteBlocks: some[uint32](7), AtomicWritePowerFailBlocks: some[uint32](8), AtomicCompareWriteBlocks: some[uint32](9),
 		AtomicBoundaryRaw: 0x101, AtomicBoundaryOffsetRaw: 0x102, AtomicBoundaryPowerFailRaw: 0x103, OptimalIOBoundaryBlocks: 0x104,
+		CopyRangeBlocksMax: 0x105, CopyBlocksMax: 0x10006, CopyRangesMax: 256,
 		NVMCapacityBytes:                nvmespec.Uint128{Lo: 0x111, Hi: 0x222},
 		PreferredWriteGranularityBlocks: some[uint32](65536), PreferredWriteAlignmentBlocks: some[uint32](8),
 		PreferredDeallocateGranularityBlocks: some[uint32](16), PreferredDeallocateAlignmentBlocks: some[uint32](32),

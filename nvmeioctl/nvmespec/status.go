@@ -81,6 +81,7 @@ const (
 	StatusConflictingAttributes Status = 0x180
 	StatusInvalidProtection     Status = 0x181
 	StatusReadOnlyRange         Status = 0x182
+	StatusCommandSizeLimit      Status = 0x183
 	StatusWriteFault            Status = 0x280
 	StatusUnrecoveredRead       Status = 0x281
 	StatusGuardCheck            Status = 0x282
@@ -242,6 +243,8 @@ func mediaStatusText(code Status) string {
 		return "invalid protection information"
 	case StatusReadOnlyRange:
 		return "attempted write to read only range"
+	case StatusCommandSizeLimit:
+		return "command size limit exceeded"
 	case StatusWriteFault:
 		return "write fault"
 	case StatusUnrecoveredRead:

@@ -74,6 +74,9 @@ type badRange struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 	Write bool   `json:"write,omitempty"`
+	// Told says that a host made them so (Write Uncorrectable): not the flash is
+	// bad but what is in it, and that goes when it is erased.
+	Told bool `json:"told,omitempty"`
 }
 
 // clone shares nothing that changes.

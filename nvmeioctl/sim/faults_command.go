@@ -174,13 +174,19 @@ func (d *Drive) badBlocks(nsid uint32, lba, blocks uint64, write bool) (nvmespec
 		}
 		return nvmespec.StatusUnrecoveredRead | nvmespec.StatusDNR, first
 	case write:
-		d.readable(nsid, lba, last)
+		if d.readable(nsid, lba, last) {
+			// What a host made unreadable it may count on reading again.
+			if err := d.save(); err != nil {
+				d.lastSaveError = err
+			}
+		}
 	}
 	return 0, 0
 }
 
-// readable takes blocks out of those that cannot be read: they were written.
-func (d *Drive) readable(nsid uint32, first, last uint64) {
+// readable takes blocks out of those that cannot be read: they were written. True
+// is that some were made so by a host.
+func (d *Drive) readable(nsid uint32, first, last uint64) (told bool) {
 	f := &d.st.Faults
 	var left []badRange
 	for _, b := range f.Bad {
@@ -188,15 +194,17 @@ func (d *Drive) readable(nsid uint32, first, last uint64) {
 			left = append(left, b)
 			continue
 		}
+		told = told || b.Told
 		if b.First < first {
-			left = append(left, badRange{NSID: nsid, First: b.First, Last: first - 1})
+			left = append(left, badRange{NSID: nsid, First: b.First, Last: first - 1, Told: b.Told})
 		}
 		if b.Last > last {
-			left = append(left, badRange{NSID: nsid, First: last + 1, Last: b.Last})
+			left = append(left, badRange{NSID: nsid, First: last + 1, Last: b.Last, Told: b.Told})
 		}
 	}
 	f.Bad = left
 	d.lookForTrouble()
+	return told
 }
 
 // commandOf is the opcode of a queue's request.

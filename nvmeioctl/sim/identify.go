@@ -205,6 +205,9 @@ func (d *Drive) commonNamespace() nvmespec.Namespace {
 		DeallocateFeatures:     1,
 		FormatRemainingPercent: nvmespec.Some(uint8(0)),
 	}
+	if p.copies() {
+		n.CopyRangeBlocksMax, n.CopyBlocksMax, n.CopyRangesMax = copyRangeBlocks, copyBlocks, copyRanges
+	}
 	for i, f := range p.Formats {
 		n.Formats = append(n.Formats, nvmespec.LBAFormat{
 			Index: uint8(i), DataBytes: f.DataBytes, MetadataBytes: f.MetadataBytes, RelativePerformance: f.RelativePerformance,
@@ -266,6 +269,9 @@ func (d *Drive) controller(index int) nvmespec.Controller {
 		c.SelfTestMinutes, c.SelfTestOptions = selfTestMinutes, 1
 	}
 	c.Sanitize = nvmespec.SanitizeCapabilities(p.Sanitize)
+	if p.copies() {
+		c.CopyFormats = 1 // descriptor format 0
+	}
 	if p.MaxActivation != 0 {
 		c.ActivationMillisecondsMax = nvmespec.Some(uint32(p.MaxActivation.Milliseconds()))
 	}

@@ -25,12 +25,19 @@ func ioCommands() []ioCommand {
 	)
 	zeroes := func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IOWriteZeroes) != 0 }
 	deallocates := func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IODatasetManagement) != 0 }
+	compares := func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IOCompare) != 0 }
+	spoils := func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IOWriteUncorrectable) != 0 }
+	verifies := func(p *Profile) bool { return p.NVMCommands&uint16(nvmespec.IOVerify) != 0 }
 	return []ioCommand{
 		{opcode: nvmespec.IOOpFlush, run: func(r *request, ns *namespace) nvmespec.Status { return r.flushContents(ns.NSID) }},
 		{opcode: nvmespec.IOOpWrite, effects: nvmespec.EffectContent, used: [6]uint32{all, all, transfer, all, all, all}, run: transferData},
 		{opcode: nvmespec.IOOpRead, used: [6]uint32{all, all, transfer, all, all, all}, run: transferData},
 		{opcode: nvmespec.IOOpWriteZeroes, needs: zeroes, effects: nvmespec.EffectContent, used: [6]uint32{all, all, transfer | 1<<25, all, all, all}, run: writeZeroes},
 		{opcode: nvmespec.IOOpDatasetManagement, needs: deallocates, effects: nvmespec.EffectContent, used: [6]uint32{0xFF, 0x7}, run: manageDataset},
+		{opcode: nvmespec.IOOpWriteUncorrectable, needs: spoils, effects: nvmespec.EffectContent, used: [6]uint32{all, all, 0xFFFF}, run: writeUncorrectable},
+		{opcode: nvmespec.IOOpCompare, needs: compares, used: [6]uint32{all, all, transfer, 0, all, all}, run: compareData},
+		{opcode: nvmespec.IOOpVerify, needs: verifies, used: [6]uint32{all, all, transfer, 0, all, all}, run: verifyData},
+		{opcode: nvmespec.IOOpCopy, needs: (*Profile).copies, effects: nvmespec.EffectContent, used: [6]uint32{all, all, transfer | 0xFF00, 0, all, all}, run: copyData},
 	}
 }
 
@@ -102,37 +109,52 @@ func (r *request) blockRange(ns *namespace, lba, blocks uint64) (offset, length 
 // transferData carries out Read and Write. What is read is zeros where the
 // drive keeps no contents.
 func transferData(r *request, ns *namespace) nvmespec.Status {
-	lba := uint64(r.cmd.CDW10) | uint64(r.cmd.CDW11)<<32
-	offset, length, ok := r.blockRange(ns, lba, uint64(r.cmd.CDW12&0xFFFF)+1)
-	if !ok {
-		_, s := r.fail(nvmespec.StatusLBAOutOfRange, paramCDW10)
-		return s
-	}
-	transfer := length
-	if ns.ExtendedMetadata {
-		f := r.profile().Formats[ns.FormatIndex]
-		transfer += length / uint64(f.DataBytes) * uint64(f.MetadataBytes)
-	}
-	if limit := r.profile().MaxTransferBytes; limit != 0 && transfer > uint64(limit) {
-		_, s := r.fail(nvmespec.StatusInvalidField, paramCDW10+8)
-		return s
-	}
-	if uint64(len(r.cmd.Data)) < transfer {
-		_, s := r.fail(nvmespec.StatusDataTransfer, paramNone)
+	t, s := r.transfer(ns)
+	if s != 0 {
 		return s
 	}
 	op := mediaWrite
 	if r.cmd.Opcode == nvmespec.IOOpRead {
 		op = mediaRead
-		clear(r.cmd.Data[:transfer])
+		clear(t.data)
 	}
-	if s := r.badBlocks(ns, lba, uint64(r.cmd.CDW12&0xFFFF)+1, op == mediaWrite); s != 0 {
+	if s := r.badBlocks(ns, t.lba, t.blocks, op == mediaWrite); s != 0 {
 		return s
 	}
-	if s := r.d.media.access(op, ns.NSID, offset, length); s != 0 {
+	if s := r.d.media.access(op, ns.NSID, t.offset, t.length); s != 0 {
 		return s
 	}
-	return r.moveContents(ns, lba, r.cmd.Data[:transfer])
+	return r.moveContents(ns, t.lba, t.data)
+}
+
+// transfer is the blocks of a command and the data that go with them.
+type transfer struct {
+	lba, blocks uint64
+	// offset and length are bytes of user data in the namespace.
+	offset, length uint64
+	// data has the metadata too where the format has them there.
+	data []byte
+}
+
+// transfer checks the blocks and the data of a command that has one range of blocks.
+func (r *request) transfer(ns *namespace) (t transfer, s nvmespec.Status) {
+	t.lba, t.blocks = uint64(r.cmd.CDW10)|uint64(r.cmd.CDW11)<<32, uint64(r.cmd.CDW12&0xFFFF)+1
+	ok := false
+	if t.offset, t.length, ok = r.blockRange(ns, t.lba, t.blocks); !ok {
+		_, s = r.fail(nvmespec.StatusLBAOutOfRange, paramCDW10)
+		return t, s
+	}
+	size := t.blocks * r.state().stride(ns)
+	if limit := r.profile().MaxTransferBytes; limit != 0 && size > uint64(limit) {
+		_, s = r.fail(nvmespec.StatusInvalidField, paramCDW10+8)
+		return t, s
+	}
+	if uint64(len(r.cmd.Data)) < size {
+		_, s = r.fail(nvmespec.StatusDataTransfer, paramNone)
+		return t, s
+	}
+	t.data = r.cmd.Data[:size]
+	return t, 0
 }
 
 // writeZeroes carries out Write Zeroes, as a deallocation: what is deallocated

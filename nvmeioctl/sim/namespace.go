@@ -165,6 +165,7 @@ func deleteNamespaces(r *request) (uint32, nvmespec.Status) {
 		for _, nsid := range doomed {
 			if st.remove(nsid) {
 				r.d.media.namespaceDeleted(nsid)
+				st.forgetUncorrectable(nsid)
 			}
 		}
 		return 0, nvmespec.StatusSuccess
@@ -366,6 +367,7 @@ func (st *state) reformat(r *request, nsid uint32, f formatCommand) {
 	ns.FormatIndex, ns.ExtendedMetadata, ns.Protection = f.index, f.extended, f.protection
 	st.SelfTest.finish(uint8(nvmespec.SelfTestAbortedFormat), int64(r.d.clock.Now()))
 	r.d.media.namespaceFormatted(nsid, ns.sizeBytes(&st.Profile), f.erase == 1)
+	st.forgetUncorrectable(nsid)
 	// The controller that was told to format knows; the others are told.
 	st.namespaceChanged(ns.Attached&^(1<<r.c), nsid)
 }

@@ -65,7 +65,7 @@ func pblaze7() Profile {
 		NamespaceFeatures: 0x08, // identifiers are not reused; published for the P6531
 
 		AdminCommands:    0x001e, // format, firmware, namespaces, self-test; published for the P6531
-		NVMCommands:      0x0054,
+		NVMCommands:      0x01d7, // chosen: the P6531's, and compare, write uncorrectable, verify, copy
 		FormatAttributes: fnaCrypto,
 		LogAttributes:    0x3e,                         // the P6531's and the list of supported pages
 		EventSupport:     oaesNamespace | oaesFirmware, // the second chosen

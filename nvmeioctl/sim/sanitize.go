@@ -117,6 +117,7 @@ func startSanitize(r *request) (uint32, nvmespec.Status) {
 		for i := range st.Namespaces {
 			ns := &st.Namespaces[i]
 			r.d.media.namespaceFormatted(ns.NSID, ns.sizeBytes(&st.Profile), f.Action != nvmespec.SanitizeCryptoErase)
+			st.forgetUncorrectable(ns.NSID)
 		}
 		return 0, nvmespec.StatusSuccess
 	})

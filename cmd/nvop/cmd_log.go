@@ -32,8 +32,21 @@ type logPage struct {
 	needs  func(c nvmespec.Controller) error
 	// whole reads a log whose length is in itself.
 	whole func(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller, w io.Writer, p admin.Progress) error
+	// length says from the first bytes of a log how long it is; bytes is then how
+	// much of it to read first.
+	length func([]byte) uint64
+	// specific is the Log Specific Field.
+	specific uint8
 	// unverified marks a vendor's log whose units no real drive's output fixes.
 	unverified bool
+}
+
+// kind is the kind of dump that the log is.
+func (p logPage) kind() string {
+	if p.id == nvmespec.LogIDFDPEvents {
+		return p.id.String()
+	}
+	return p.name
 }
 
 func fixed(n uint64) func(nvmespec.Controller) uint64 {
@@ -63,6 +76,14 @@ func logPages() []logPage {
 		{name: "supported-logs", id: nvmespec.LogIDSupported, bytes: fixed(nvmespec.SupportedLogsSize), nsid: all},
 		{name: "feature-effects", id: nvmespec.LogIDFeatureEffects, bytes: fixed(nvmespec.FeatureEffectsSize), nsid: all},
 		{name: "endurance-group", id: nvmespec.LogIDEnduranceGroup, bytes: fixed(nvmespec.EnduranceGroupSize), group: true},
+		{name: "endurance-group-events", id: nvmespec.LogIDEnduranceGroupEvents, bytes: fixed(512), nsid: all, retain: true, length: nvmespec.EnduranceGroupEventsBytes},
+		{name: "ana", id: nvmespec.LogIDANA, bytes: fixed(4096), nsid: all, retain: true, length: nvmespec.ANALogBytes},
+		{name: "lba-status-log", id: nvmespec.LogIDLBAStatus, bytes: fixed(512), nsid: all, retain: true, length: nvmespec.LBAStatusLogBytes},
+		{name: "fdp-configs", id: nvmespec.LogIDFDPConfigurations, bytes: fixed(512), group: true, length: nvmespec.FDPConfigurationsBytes},
+		{name: "fdp-usage", id: nvmespec.LogIDFDPUsage, bytes: fixed(512), group: true, length: nvmespec.FDPHandleUsageBytes},
+		{name: "fdp-stats", id: nvmespec.LogIDFDPStatistics, bytes: fixed(nvmespec.FDPStatisticsSize), group: true},
+		{name: "fdp-events", id: nvmespec.LogIDFDPEvents, bytes: fixed(nvmespec.FDPEventsSize), group: true, retain: true},
+		{name: "fdp-host-events", id: nvmespec.LogIDFDPEvents, bytes: fixed(nvmespec.FDPEventsSize), group: true, retain: true, specific: nvmespec.FDPHostEvents},
 		{name: "ocp-c0", id: nvmespec.LogIDOCPHealth, bytes: fixed(nvmespec.OCPHealthSize), nsid: all},
 	}
 	for _, p := range vendor.Pages() {
@@ -121,12 +142,17 @@ func logNames() string {
 // plainName turns other names for a log into the one used here: those of
 // nvme-cli's commands, and whole words.
 func plainName(name string) string {
+	if name == "lba-status-log" {
+		return name // without its end it is the answer of a command (Get LBA Status)
+	}
 	name = strings.TrimSuffix(name, "-log")
 	switch name {
 	case "firmware", "fw-slot", "firmware-slot":
 		return "fw"
 	case "changed-ns-list", "changed-namespaces":
 		return "changed-ns"
+	case "endurance-event-agg", "endurance-group-event-agg":
+		return "endurance-group-events"
 	case "endurance":
 		return "endurance-group"
 	case "ocp", "ocp-smart":
@@ -175,7 +201,7 @@ func ownLog(c nvmespec.Controller) (logPage, error) {
 
 type logCmd struct {
 	driveArg
-	Name  string `arg:"" help:"smart, error, fw, changed-ns, effects, self-test, sanitize, telemetry-host, telemetry-ctrl, events, supported-logs, feature-effects, endurance-group, ocp-c0, vendor, or a number such as 0xC5." placeholder:"NAME"`
+	Name  string `arg:"" help:"smart, error, fw, changed-ns, effects, self-test, sanitize, telemetry-host, telemetry-ctrl, events, supported-logs, feature-effects, endurance-group, endurance-group-events, ana, lba-status-log, fdp-configs, fdp-usage, fdp-stats, fdp-events, fdp-host-events, ocp-c0, vendor, or a number such as 0xC5." placeholder:"NAME"`
 	Group uint16 `default:"1" help:"The endurance group." placeholder:"N"`
 	Bytes uint64 `default:"512" help:"How much of a log that is named by number to read." placeholder:"N"`
 	Save  string `name:"out" aliases:"save" type:"path" help:"Write the log's bytes to this new file too; nvop decode reads it." placeholder:"FILE"`
@@ -331,7 +357,7 @@ func (c logCmd) Run(ctx context.Context, a *app) (err error) {
 		r.RawHex = hex.EncodeToString(raw)
 		return a.print(r)
 	}
-	if r.Value, err = vendor.DecodeKind(page.name, raw); err != nil {
+	if r.Value, err = vendor.DecodeKind(page.kind(), raw); err != nil {
 		return &nvmeioctl.OpError{Op: "decode log " + page.name, Dev: c.Drive, Err: err}
 	}
 	return a.print(r)
@@ -396,10 +422,13 @@ func (page logPage) fetch(ctx context.Context, dev nvmeioctl.Device, ctrl nvmesp
 	}
 	req := admin.LogRequest{
 		NSID: page.nsid, Extended: ctrl.Logs&nvmespec.LogExtended != 0, MaxTransferBytes: ctrl.MaxTransferBytes,
-		Fields: nvmespec.GetLogFields{Log: page.id, RetainEvent: page.retain, LengthBytes: page.bytes(ctrl)},
+		Fields: nvmespec.GetLogFields{Log: page.id, Specific: page.specific, RetainEvent: page.retain, LengthBytes: page.bytes(ctrl)},
 	}
 	if page.group {
 		req.Fields.LogSpecificID = group
+	}
+	if page.length != nil {
+		return admin.GetSizedLog(ctx, dev, req, page.length)
 	}
 	return admin.GetLog(ctx, dev, req)
 }

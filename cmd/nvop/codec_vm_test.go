@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +20,7 @@ func tcpCodecCases() []vm.Case {
 		{Name: "tcp/codec-logs", Limit: 3 * time.Minute, Run: guestTCPCodecLogs},
 		{Name: "tcp/codec-background", Limit: 3 * time.Minute, Run: guestTCPCodecBackground},
 		{Name: "tcp/codec-record", Limit: 4 * time.Minute, Run: guestTCPCodecRecord},
+		{Name: "tcp/codec-io", Limit: 3 * time.Minute, Run: guestTCPCodecIO},
 	}
 }
 
@@ -121,4 +123,52 @@ func guestTCPCodecRecord(t *testing.T) {
 	want(t, 0, "log", again, "events")
 	want(t, 0, "show", again)
 	want(t, 6, "format", again, "--nsid", "1", "--lba", "4096", "--accept", "unknown", "--confirm-serial", "CODEC3")
+}
+
+// guestTCPCodecIO: what nvme-cli says of comparing, verifying, copying and
+// spoiling blocks, and what the block layer then reads.
+func guestTCPCodecIO(t *testing.T) {
+	s := serve(t, makeDrive(t, "pblaze7-7940-7.68tb", "--serial", "CODEC4"))
+	s.connect(t)
+	disk := blockNode(t, "CODEC4", 1)
+	bytesOf := func(lba string) string {
+		return tool(t, "dd", "if="+disk, "bs=512", "skip="+lba, "count=8", "iflag=direct", "status=none")
+	}
+	dir := stateDir(t)
+	data, other := filepath.Join(dir, "data"), filepath.Join(dir, "other")
+	one := bytes.Repeat([]byte("nvop"), 1024)
+	if err := errors.Join(os.WriteFile(data, one, 0o600), os.WriteFile(other, bytes.ToUpper(one), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "dd", "if="+data, "of="+disk, "bs=512", "seek=64", "count=8", "oflag=direct", "status=none")
+	compare := func(file string) []string {
+		return []string{"compare", disk, "--start-block=64", "--block-count=7", "--data-size=4096", "--data=" + file}
+	}
+	tool(t, "nvme", compare(data)...)
+	fails(t, `(?i)compare.failure|0x[24]?4?285`, "nvme", compare(other)...)
+	tool(t, "nvme", "verify", disk, "--start-block=64", "--block-count=7")
+	tool(t, "nvme", "copy", disk, "--sdlba=128", "--slbs=64", "--blocks=7", "--format=0")
+	if bytesOf("128") != string(one) {
+		t.Error("the copy is not what was copied")
+	}
+	tool(t, "nvme", "write-uncor", disk, "--start-block=130", "--block-count=1")
+	fails(t, `(?i)unrecovered|media|0x[24]?4?281`, "nvme", "verify", disk, "--start-block=128", "--block-count=7")
+	fails(t, `(?i)error`, "dd", "if="+disk, "of=/dev/null", "bs=512", "skip=128", "count=8", "iflag=direct", "status=none")
+	tool(t, "dd", "if="+data, "of="+disk, "bs=512", "seek=128", "count=8", "oflag=direct", "status=none")
+	tool(t, "nvme", "verify", disk, "--start-block=128", "--block-count=7")
+	if bytesOf("128") != string(one) {
+		t.Error("what was written again does not read")
+	}
+	fails(t, `(?i)lba.out.of.range|LBA_RANGE|capacity|0x[24]?0?80`, "nvme", "verify", disk, "--start-block=0xffffffffff", "--block-count=0")
+}
+
+// fails runs a tool that must fail and say what matches.
+func fails(t *testing.T, pattern, name string, args ...string) {
+	t.Helper()
+	r := attempt(t, nil, name, args...)
+	if r.code == 0 {
+		t.Errorf("%s %q succeeds: %v", name, args, r)
+		return
+	}
+	wantMatch(t, r.stdout+r.stderr, pattern)
 }

@@ -58,6 +58,30 @@ func GetLog(ctx context.Context, dev nvmeioctl.Device, r LogRequest) ([]byte, er
 	return getLog(ctx, dev, fmt.Sprintf("get log 0x%02x", uint8(r.Fields.Log)), r)
 }
 
+// GetSizedLog reads a log that says in itself how long it is: first what r asks
+// for, then the rest, until length of what is there is no more than that. What is
+// behind its end is cut off.
+func GetSizedLog(ctx context.Context, dev nvmeioctl.Device, r LogRequest, length func([]byte) uint64) ([]byte, error) {
+	op := fmt.Sprintf("get log 0x%02x", uint8(r.Fields.Log))
+	b, err := getLog(ctx, dev, op, r)
+	for err == nil {
+		n := length(b)
+		if n <= uint64(len(b)) {
+			return b[:n], nil
+		}
+		rest := r
+		rest.Fields.OffsetBytes, rest.Fields.LengthBytes = r.Fields.OffsetBytes+uint64(len(b)), (n-uint64(len(b))+3)&^3
+		if n > logLimit {
+			return nil, opError(op, dev, r.NSID, fmt.Errorf("%w: %d bytes are too many", nvmespec.ErrInvalidData, n))
+		}
+		var more []byte
+		if more, err = getLog(ctx, dev, op, rest); err == nil {
+			b = append(b, more...)
+		}
+	}
+	return nil, err
+}
+
 func getLog(ctx context.Context, dev nvmeioctl.Device, op string, r LogRequest) ([]byte, error) {
 	total := r.Fields.LengthBytes
 	if _, err := r.Fields.Dwords(); err != nil {

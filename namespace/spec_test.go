@@ -137,6 +137,20 @@ func TestParseSpecs_everySection(t *testing.T) {
 
 func TestParseSpecs_newErrorsCarryTheirPlace(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
+		{"version: 1\nmatch: {serial: null}\n", "x:2:9: match.serial: it has no value"},
+		{"version: 1\nmatch: {serial: \"\"}\n", "x:2:17: match.serial: it has no value"},
+		{"version: 1\nmatch: {address: ' '}\n", "x:2:18: match.address: it has no value"},
+		{"version: 1\nmatch:\npower: {state: 1}\n", "x:2:1: match: it has no value"},
+		{"version: 1\nmatch:\n  model:\n  serial: S\n", "x:3:3: match.model: it has no value"},
+		{"version: 1\ndrives:\n  - match: ~\n", "x:3:5: match: it has no value"},
+		{"version: 1\ndrives:\n  -\n", "x:3:"},
+		{"version: 1\npower: {state: null}\n", "x:2:9: power.state: it has no value"},
+		{"version: 1\nfeatures:\n  arbitration:\n    burst_log2: \n", "x:4:5: features.arbitration.burst_log2: it has no value"},
+		{"version: 1\nfeatures: {apst: {transitions: }}\n", "x:2:19: features.apst.transitions: it has no value"},
+		{"version: 1\nhealth: {media_errors_max: ~}\n", "x:2:10: health.media_errors_max: it has no value"},
+		{"version: 1\nfirmware: {revision: R, image: ''}\n", "x:2:32: firmware.image: it has no value"},
+		{"version: 1\nnamespaces: [{max: true, controllers: [~]}]\n", "x:2:40: namespaces[0].controllers[0]: it has no value"},
+		{"version: 1\nreplace: \n", "x:2:1: replace: it has no value"},
 		{"version: 1\npower: {state: 32}\n", "x:2:16: power.state: "},
 		{"version: 1\npower: {state: 010}\n", "x:2:16: power.state: a leading zero"},
 		{"version: 1\nfeatures: {interrupt_coalescing: {time_us: 150}}\n", "x:2:44: features.interrupt_coalescing.time_us: 150 is no multiple of 100"},

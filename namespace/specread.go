@@ -166,6 +166,13 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
+// null refuses what has no value. Taken as not written it would widen a spec without
+// a word: a template's variable that is not set would make one drive's spec into one
+// for all, or a limit into none.
+func (r *specReader) null(path string, node ast.Node) error {
+	return r.fail(path, node, "it has no value; leave the field out if it is not meant")
+}
+
 // mapping reads a mapping. known may be nil where the keys are looked at by the
 // caller.
 func (r *specReader) mapping(path string, node ast.Node, known []string) (mapping, error) {
@@ -177,6 +184,7 @@ func (r *specReader) mapping(path string, node ast.Node, known []string) (mappin
 	case *ast.MappingValueNode:
 		values = []*ast.MappingValueNode{n}
 	case *ast.NullNode:
+		return m, r.null(path, node)
 	default:
 		return m, r.fail(path, node, "a mapping belongs here")
 	}
@@ -190,6 +198,9 @@ func (r *specReader) mapping(path string, node ast.Node, known []string) (mappin
 		}
 		if _, twice := m.nodes[key]; twice {
 			return m, r.fail(join(path, key), v.Key, "it is already defined above")
+		}
+		if _, null := v.Value.(*ast.NullNode); null || v.Value == nil {
+			return m, r.null(join(path, key), v.Key)
 		}
 		m.nodes[key] = v.Value
 		r.places[join(path, key)] = placeOf(v.Value)
@@ -210,27 +221,33 @@ func (r *specReader) sequence(path string, node ast.Node, limit int) ([]ast.Node
 	return s.Values, nil
 }
 
-// text is a single value as it was written; false where it is absent or null.
+// text is a single value as it was written, never empty; false where it is absent.
 func (r *specReader) text(m mapping, key string) (string, bool, error) {
 	node, ok := m.nodes[key]
 	if !ok {
 		return "", false, nil
 	}
-	return r.scalar(join(m.path, key), node)
+	text, err := r.scalar(join(m.path, key), node)
+	return text, err == nil, err
 }
 
-func (r *specReader) scalar(path string, node ast.Node) (string, bool, error) {
+func (r *specReader) scalar(path string, node ast.Node) (string, error) {
+	text := ""
 	switch n := node.(type) {
 	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		return strings.TrimSpace(n.GetToken().Value), true, nil
+		text = strings.TrimSpace(n.GetToken().Value)
 	case *ast.LiteralNode:
 		if n.Value != nil {
-			return strings.TrimSpace(n.Value.Value), true, nil
+			text = strings.TrimSpace(n.Value.Value)
 		}
 	case *ast.NullNode:
-		return "", false, nil
+	default:
+		return "", r.fail(path, node, "a single value belongs here, not a list, a mapping or an alias")
 	}
-	return "", false, r.fail(path, node, "a single value belongs here, not a list, a mapping or an alias")
+	if text == "" {
+		return "", r.null(path, node)
+	}
+	return text, nil
 }
 
 // integer reads a whole number, decimal or with 0x; a leading zero is refused
@@ -305,12 +322,9 @@ func (r *specReader) texts(m mapping, key string, limit int) ([]string, []ast.No
 	list := []string{}
 	for i, n := range nodes {
 		at := fmt.Sprintf("%s[%d]", join(m.path, key), i)
-		text, ok, err := r.scalar(at, n)
+		text, err := r.scalar(at, n)
 		if err != nil {
 			return nil, nil, err
-		}
-		if !ok {
-			return nil, nil, r.fail(at, n, "it is empty")
 		}
 		list = append(list, text)
 	}
@@ -546,7 +560,7 @@ func (r *specReader) setting(f SettingField, group mapping) (Setting, bool, erro
 
 // transitions reads a list of {from, to, idle_ms} into its canonical text.
 func (r *specReader) transitions(path string, node ast.Node) (string, error) {
-	if text, ok, err := r.scalar(path, node); err == nil && (!ok || text == "none") {
+	if text, err := r.scalar(path, node); err == nil && text == "none" {
 		return "", nil
 	}
 	nodes, err := r.sequence(path, node, 32)

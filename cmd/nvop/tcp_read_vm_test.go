@@ -121,8 +121,8 @@ func guestTCPReadPBlaze7(t *testing.T) {
 	}, "list", "-v")
 	cli(t, says{
 		"vid": "7263", "ssvid": "7263", "sn": "RSP7", "mn": model, "fr": "0B100100", "ieee": "9180499", // 0x8c1553
-		"mdts": "7", "cntlid": "1", "ver": "131072", "oaes": "256", "cntrltype": "1", "oacs": "30", "acl": "3", "aerl": "3",
-		"frmw": "23", "lpa": "62", "elpe": "62", "npss": "4", "apsta": "0", "wctemp": "346", "cctemp": "353", "mtfa": "50",
+		"mdts": "7", "cntlid": "1", "ver": "131072", "oaes": "768", "cntrltype": "1", "oacs": "30", "acl": "3", "aerl": "3",
+		"frmw": "55", "lpa": "62", "elpe": "62", "npss": "4", "apsta": "0", "wctemp": "346", "cctemp": "353", "mtfa": "50",
 		"tnvmcap": "7681501126656", "unvmcap": "0", "edstt": "12", "fwug": "1", "kas": "10", "sqes": "102", "cqes": "68",
 		"maxcmd": "128", "nn": "128", "oncs": "471", "fna": "4", "vwc": "0", "sgls": "3145729", "mnan": "128", "subnqn": s.nqn,
 		"ioccsz": "516", "iorcsz": "1", "icdoff": "0", "msdbd": "1", "ofcs": "1", "endgidmax": "1", "ctratt": "17",
@@ -150,7 +150,7 @@ func guestTCPReadPBlaze7(t *testing.T) {
 		{0x02, 0}: "0x0", {0x02, 3}: "0x5",
 		{0x04, 0}: "0x15a", {0x04, 1}: "0x15a",
 		{0x07, 0}: "0x10001",                   // two CPUs, two queues
-		{0x0B, 1}: "0x11f", {0x0B, 0}: "0x100", // Linux asks for what it knows
+		{0x0B, 1}: "0x31f", {0x0B, 0}: "0x300", // Linux asks for what it knows
 		{0x0F, 3}: "0x4",
 		{0xC6, 0}: "0x0",
 	})
@@ -298,7 +298,7 @@ func guestTCPReadClient(t *testing.T) {
 	node := s.connect(t)
 	cli(t, says{
 		"vid": "6966", "ssvid": "6900", "mn": "NVOP SIM CLIENT 1TB", "fr": "C1000001", "ieee": "5395456", "mdts": "8", "cntlid": "0",
-		"ver": "66560", "oacs": "22", "nn": "1", "vwc": "1", "apsta": "1", "npss": "4", "fna": "7", "frmw": "4", "tnvmcap": "1000204886016",
+		"ver": "66560", "oacs": "22", "nn": "1", "vwc": "1", "apsta": "1", "npss": "4", "fna": "7", "frmw": "36", "tnvmcap": "1000204886016",
 		"wctemp": "353", "cctemp": "358", "mtfa": "0", "elpe": "63",
 		"psds.0.max_power": "800", "psds.0.flags": "0", "psds.3.flags": "2", "psds.3.max_power": "5", "psds.3.entry_lat": "5000", "psds.3.exit_lat": "10000",
 		"psds.4.flags": "3", "psds.4.max_power": "50", "psds.4.exit_lat": "45000",

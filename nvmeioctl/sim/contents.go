@@ -220,6 +220,9 @@ func (k *keptMedia) MarshalBinary() ([]byte, error) {
 
 // powerCycled is what losing power does to contents.
 func (d *Drive) powerCycled(clean bool) {
+	if m := d.flash(); m != nil {
+		m.buffer.Drain()
+	}
 	k := d.kept()
 	if k == nil || k.cache == nil {
 		return

@@ -40,6 +40,11 @@ const (
 type flashMedia struct {
 	flash     *ftl.FTL
 	server    *ftl.Server
+	buffer    ftl.Buffer
+	volatile  bool     // the buffer is not protected from power loss
+	through   bool     // and is turned off
+	drainNS   int64    // what draining it takes
+	slc       *ftl.SLC // nil for none
 	clock     nvmeioctl.Clock
 	seed      uint64
 	unitBytes uint64 // what a map page stands for
@@ -99,6 +104,7 @@ func flashScale(p *Profile, o Options) (ftl.Config, uint64, error) {
 		RatedCycles:  p.Flash.RatedCycles,
 		Seed:         o.Seed,
 		Shrinks:      p.Flash.Shrinks,
+		Separates:    p.Flash.Separates,
 	}
 	if err := cfg.Validate(); err != nil {
 		return ftl.Config{}, 0, fmt.Errorf("profile %q at scale %d: %w", p.Name, scale, err)
@@ -116,6 +122,7 @@ func flashRates(f *Flash) ftl.Rates {
 		RandomReadIOPS:       f.RandomReadIOPS,
 		SequentialReadBytes:  f.SequentialReadBytesPerSecond,
 		SequentialWriteBytes: f.SequentialWriteBytesPerSecond,
+		BurstBytes:           f.SLCWriteBytesPerSecond,
 		ProgramNS:            a,
 		MoveReadNS:           b,
 	}
@@ -136,9 +143,12 @@ func newFlashMedia(p *Profile, o Options, clock nvmeioctl.Clock) (*flashMedia, e
 		return nil, fmt.Errorf("profile %q: %w", p.Name, err)
 	}
 	iu := uint64(p.Flash.IndirectionBytes)
-	return &flashMedia{
+	m := &flashMedia{
 		flash:      flash,
 		server:     server,
+		buffer:     ftl.NewBuffer(p.Flash.BufferBytes / iu),
+		volatile:   p.VolatileWriteCache,
+		drainNS:    int64(p.Flash.DrainLatency),
 		clock:      clock,
 		seed:       o.Seed,
 		unitBytes:  scale * iu,
@@ -148,7 +158,13 @@ func newFlashMedia(p *Profile, o Options, clock nvmeioctl.Clock) (*flashMedia, e
 		capacity:   p.CapacityBytes,
 		namespaces: map[uint32]*nsMap{},
 		heat:       heat{milliKelvin: idleKelvin * 1000},
-	}, nil
+	}
+	if p.Flash.SLCShare > 0 {
+		if m.slc, err = ftl.NewSLC(uint64(p.Flash.SLCShare*float64(p.CapacityBytes)), p.Flash.SLCFoldBytesPerSecond); err != nil {
+			return nil, fmt.Errorf("profile %q: %w", p.Name, err)
+		}
+	}
+	return m, nil
 }
 
 // counters implements media.
@@ -158,6 +174,9 @@ func (m *flashMedia) counters() mediaCounters {
 	moved := u(m.flash.MovedPages()).Mul64(m.unitBytes)
 	programmed := moved.Add(u(m.count.programmedBytes))
 	written, _ := programmed.Mul64(m.floorPPM).DivMod64(ppm)
+	if m.slc != nil {
+		written = written.Add(u(m.slc.Programmed()))
+	}
 	mapped := make(map[uint32]uint64, len(m.namespaces))
 	for nsid, n := range m.namespaces {
 		mapped[nsid] = n.mappedBytes()
@@ -197,6 +216,7 @@ func (m *flashMedia) namespaceCreated(nsid uint32, sizeBytes uint64) {
 
 // namespaceDeleted implements media.
 func (m *flashMedia) namespaceDeleted(nsid uint32) {
+	m.buffer.Drain()
 	n := m.namespaces[nsid]
 	if n == nil {
 		return
@@ -270,7 +290,7 @@ func (m *flashMedia) access(op mediaOp, nsid uint32, offset, length uint64) nvme
 		m.readTails.sequential(nsid, offset, length)
 		m.countRead(length, 1)
 	case mediaWrite:
-		m.write(n, s, nsid, offset, length)
+		m.write(n, s, nsid, offset, length, m.through)
 	case mediaDeallocate:
 		lo, hi := s.scaled(offset, offset+length)
 		m.deallocate(n, s, lo, hi)
@@ -283,29 +303,80 @@ func (m *flashMedia) countRead(length, lapse uint64) {
 	m.count.readCommands += lapse
 }
 
+// written is what became of a write.
+type written struct {
+	sequential bool   // it continues a stream
+	burst      bool   // an SLC cache took it
+	units      uint64 // mapping units that are programmed for it
+}
+
 // write counts a write, once for each of the space's lapse, and updates the
-// map. It returns whether the write continues a stream and how many mapping
-// units are programmed for it.
-func (m *flashMedia) write(n *nsMap, s space, nsid uint32, offset, length uint64) (sequential bool, units uint64) {
-	sequential = m.writeTails.sequential(nsid, offset, length)
+// map. through says that it may not wait in a buffer.
+func (m *flashMedia) write(n *nsMap, s space, nsid uint32, offset, length uint64, through bool) written {
+	w := written{sequential: m.writeTails.sequential(nsid, offset, length)}
 	end := offset + length
 	programmed := length
-	if sequential {
+	whole := (offset|end)&(m.iuBytes-1) == 0
+	if w.sequential {
 		// The drive's buffer joins the parts of a unit.
-		units = end>>m.iuShift - offset>>m.iuShift
+		w.units = end>>m.iuShift - offset>>m.iuShift
 	} else {
 		offset &^= m.iuBytes - 1
 		end = (end + m.iuBytes - 1) &^ (m.iuBytes - 1)
 		programmed = end - offset
-		units = programmed >> m.iuShift
+		w.units = programmed >> m.iuShift
 	}
+	merged := programmed - length
 	m.count.writeBytes += length * s.lapse
 	m.count.writeCommands += s.lapse
+	if (whole || !w.sequential) && m.buffer.Active(s.lapse) {
+		absorbed := m.programBuffered(n, s, nsid, offset, end, through)
+		w.units -= absorbed
+		programmed -= absorbed << m.iuShift
+		merged = min(merged, programmed)
+	} else {
+		lo, hi := s.scaled(offset, end)
+		m.program(n, s, lo, hi)
+	}
 	m.count.programmedBytes += programmed * s.lapse
-	m.count.mergedBytes += (programmed - length) * s.lapse
-	lo, hi := s.scaled(offset, end)
-	m.program(n, s, lo, hi)
-	return sequential, units
+	m.count.mergedBytes += merged * s.lapse
+	w.burst = m.slc != nil && programmed > 0 && m.slc.Write(programmed*s.lapse)
+	return w
+}
+
+// programBuffered writes the map pages of whole mapping units but for the units
+// that wait in the buffer, and returns how many those are.
+func (m *flashMedia) programBuffered(n *nsMap, s space, nsid uint32, offset, end uint64, through bool) (absorbed uint64) {
+	program := func(from, to uint64) {
+		if from < to {
+			lo, hi := s.scaled(from, to)
+			m.program(n, s, lo, hi)
+		}
+	}
+	from := offset
+	for at := offset; at < end; at += m.iuBytes {
+		key := at>>m.iuShift | uint64(nsid)<<52
+		if through {
+			m.buffer.Forget(key)
+			continue
+		}
+		if m.buffer.Absorb(key, s.lapse) {
+			program(from, at)
+			from = at + m.iuBytes
+			absorbed++
+		}
+	}
+	program(from, end)
+	return absorbed
+}
+
+// flushed is a flush: an unprotected buffer is drained. It returns what that
+// takes in ns.
+func (m *flashMedia) flushed() int64 {
+	if m.volatile && m.buffer.Drain() {
+		return m.drainNS
+	}
+	return 0
 }
 
 // busy counts the time from at to done in which commands are outstanding, on a

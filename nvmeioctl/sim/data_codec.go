@@ -15,21 +15,37 @@ import (
 //	magic       8 bytes
 //	drive       bytes a map page stands for, of a mapping unit, of capacity (u64)
 //	counts      hostCounts.fields (u64 each)
+//	SLC cache   version 2, of a drive that has one: level, programmed (u64)
 //	namespaces  how many (u32), then each: NSID (u32), size (u64), extents (u32),
 //	            then each: logical page, pages (u32)
 //	flash       package ftl's, to the end
-const mediaMagic = "nvopMED\x01"
+const (
+	mediaMagic  = "nvopMED\x01"
+	mediaMagic2 = "nvopMED\x02"
+)
+
+// magic is that of the version this drive's section has.
+func (m *flashMedia) magic() string {
+	if m.slc != nil {
+		return mediaMagic2
+	}
+	return mediaMagic
+}
 
 // MarshalBinary implements media.
 func (m *flashMedia) MarshalBinary() ([]byte, error) {
 	le := binary.LittleEndian
 	b := make([]byte, 0, 1<<12+5*int(m.flash.Config().LogicalPages))
-	b = append(b, mediaMagic...)
+	b = append(b, m.magic()...)
 	for _, v := range []uint64{m.unitBytes, m.iuBytes, m.capacity} {
 		b = le.AppendUint64(b, v)
 	}
 	for _, v := range m.count.fields() {
 		b = le.AppendUint64(b, *v)
+	}
+	if m.slc != nil {
+		b = le.AppendUint64(b, m.slc.Level())
+		b = le.AppendUint64(b, m.slc.Programmed())
 	}
 	b = le.AppendUint32(b, uint32(len(m.namespaces)))
 	for _, nsid := range m.nsids() {
@@ -76,7 +92,7 @@ func (r *mediaReader) u32() uint32 {
 // UnmarshalBinary implements media. The bytes must be of a drive of the same
 // profile and scale.
 func (m *flashMedia) UnmarshalBinary(data []byte) error {
-	if len(data) < len(mediaMagic) || string(data[:len(mediaMagic)]) != mediaMagic {
+	if len(data) < len(mediaMagic) || string(data[:len(mediaMagic)]) != m.magic() {
 		return fmt.Errorf("%w: no header of this version in its %d bytes", errMediaDamaged, len(data))
 	}
 	r := &mediaReader{b: data[len(mediaMagic):]}
@@ -88,6 +104,13 @@ func (m *flashMedia) UnmarshalBinary(data []byte) error {
 	var count hostCounts
 	for _, v := range count.fields() {
 		*v = r.u64()
+	}
+	var slc ftl.SLC
+	if m.slc != nil {
+		slc = *m.slc
+		if err := slc.Restore(r.u64(), r.u64()); err != nil {
+			return fmt.Errorf("%w: %w", errMediaDamaged, err)
+		}
 	}
 	namespaces, err := m.decodeNamespaces(r)
 	if err != nil {
@@ -109,6 +132,10 @@ func (m *flashMedia) UnmarshalBinary(data []byte) error {
 		return fmt.Errorf("%w: data outside of every namespace", errMediaDamaged)
 	}
 	m.flash, m.count, m.namespaces = flash, count, namespaces
+	if m.slc != nil {
+		*m.slc = slc
+	}
+	m.buffer.Drain()
 	m.generation++
 	return nil
 }

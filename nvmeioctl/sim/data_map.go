@@ -104,6 +104,7 @@ func (m *flashMedia) program(n *nsMap, s space, lo, hi uint64) {
 
 // deallocate forgets the map pages whose point is in the scaled range.
 func (m *flashMedia) deallocate(n *nsMap, s space, lo, hi uint64) {
+	m.buffer.Drain() // what is written there next is new
 	before := m.flash.MappedPages()
 	for i := lo / s.granules; i*s.granules < hi; i++ {
 		if n.covers(&s, i, lo, hi) {

@@ -26,9 +26,10 @@ func (c *controllerState) operational(p *Profile) uint8 {
 	return ps
 }
 
-// applyPower tells the media what power the features leave it: the least of
-// what the controllers allow. A non-operational state allows no I/O; the first
-// command ends it, so the rates are those of the state before.
+// applyPower tells the media what the features say: whether writes may wait
+// in a volatile cache, and what power they leave it, the least of what the
+// controllers allow. A non-operational state allows no I/O; the first command
+// ends it, so the rates are those of the state before.
 func (d *Drive) applyPower() {
 	p := &d.st.Profile
 	limit := p.PowerStates[0].MaxMilliwatts
@@ -40,6 +41,9 @@ func (d *Drive) applyPower() {
 		}
 	}
 	d.dozing = d.mayDoze()
+	if m := d.flash(); m != nil {
+		m.through = p.VolatileWriteCache && !d.cacheEnabled(0)
+	}
 	d.media.powerLimited(d.throttled(limit), p.PowerStates[0].MaxMilliwatts)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"nvop/nvmeioctl/nvmespec"
 	"nvop/nvmeioctl/nvmespec/vendor"
+	"nvop/nvmeioctl/sim/ftl"
 )
 
 // Profile describes a drive model: what its controller reports, what it
@@ -163,6 +164,26 @@ type Flash struct {
 	// made up for by spare ones: write amplification rises as the drive wears.
 	Shrinks bool `json:"shrinks,omitempty"`
 
+	// Separates says that the drive keeps data that is rewritten often apart from
+	// the rest: skewed writes then cost less. No maker says whether it does.
+	Separates bool `json:"separates,omitempty"`
+
+	// BufferBytes is how much written data waits to be programmed; a mapping unit
+	// that is written again meanwhile is programmed once. 0 is no such buffer. It
+	// is protected from power loss unless the drive has a volatile write cache.
+	BufferBytes uint64 `json:"buffer_bytes,omitempty"`
+	// DrainLatency is what a flush, or a write that must be on the medium (Force
+	// Unit Access), takes longer where the buffer is not protected.
+	DrainLatency time.Duration `json:"drain_latency_ns,omitempty"`
+
+	// SLCShare is the part of the capacity that an SLC cache takes before it is
+	// full, 0 (there is none) to 0.5. SLCWriteBytesPerSecond is its rate, which
+	// random writes have too; SLCFoldBytesPerSecond how fast it is emptied while
+	// the drive has nothing else to do.
+	SLCShare               float64 `json:"slc_share,omitempty"`
+	SLCWriteBytesPerSecond float64 `json:"slc_write_bytes_per_second,omitempty"`
+	SLCFoldBytesPerSecond  float64 `json:"slc_fold_bytes_per_second,omitempty"`
+
 	// RandomWriteIOPS is the steady state of 4 KiB uniform random writes over
 	// a namespace of RandomWriteBytes: the point that a and b of
 	// t = a*W + b*(W-1) are calibrated on.
@@ -268,6 +289,16 @@ func (f *Flash) validate(p *Profile) error {
 	}
 	if !(f.CollectRatio >= 0 && f.CollectRatio <= 10) || f.ReadLatency <= 0 || f.WriteLatency <= 0 || f.ReadLatency > time.Minute || f.WriteLatency > time.Minute {
 		return fmt.Errorf("profile %q: collect ratio must be 0 to 10, latencies positive", p.Name)
+	}
+	switch {
+	case f.BufferBytes > ftl.MaxBufferUnits*uint64(f.IndirectionBytes) || f.BufferBytes > p.CapacityBytes/2:
+		return fmt.Errorf("profile %q: write buffer must hold at most %d mapping units and half of the capacity", p.Name, ftl.MaxBufferUnits)
+	case f.DrainLatency < 0 || f.DrainLatency > time.Minute:
+		return fmt.Errorf("profile %q: latency of draining the buffer must be 0 to a minute", p.Name)
+	case !(f.SLCShare >= 0 && f.SLCShare <= 0.5):
+		return fmt.Errorf("profile %q: SLC cache must be 0 to 0.5 of the capacity", p.Name)
+	case f.SLCShare > 0 && !(f.SLCWriteBytesPerSecond > 0 && f.SLCWriteBytesPerSecond < 1e12 && f.SLCFoldBytesPerSecond >= 1e6 && f.SLCFoldBytesPerSecond < 1e12):
+		return fmt.Errorf("profile %q: rates of the SLC cache must be positive", p.Name)
 	}
 	return nil
 }

@@ -102,6 +102,7 @@ func pblaze7() Profile {
 			ReadLatency:                   54 * time.Microsecond,
 			WriteLatency:                  9 * time.Microsecond, // both published
 			MixFactor:                     0.87,                 // inferred from the PE321's 70/30 mix
+			BufferBytes:                   16 << 20,             // chosen: as much as capacitors carry through a power loss
 
 			SpareThresholdPercent: 5, // published for the P6531
 		},
@@ -258,6 +259,8 @@ func client() Profile {
 			SequentialReadBytesPerSecond: 7e9, SequentialWriteBytesPerSecond: 1.5e9,
 			ReadLatency: 60 * time.Microsecond, WriteLatency: 15 * time.Microsecond,
 			MixFactor: 0.87, SpareThresholdPercent: 10,
+			BufferBytes: cachePagesMax * cachePageBytes, DrainLatency: 800 * time.Microsecond,
+			SLCShare: 0.1, SLCWriteBytesPerSecond: 6e9, SLCFoldBytesPerSecond: 0.75e9,
 		},
 	}
 }

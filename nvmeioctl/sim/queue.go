@@ -77,6 +77,7 @@ func (d *Drive) Queue(nsid uint32, depth int, lapse uint32) (nvmeioctl.IOQueue, 
 	}
 	if m.queues == 0 {
 		m.server.Reset()
+		m.buffer.Drain()
 		m.busyUntil = 0
 		d.stallUntil = 0
 	}
@@ -223,13 +224,16 @@ func (q *queue) submit(r *nvmeioctl.IORequest, status nvmespec.Status) {
 	if status == 0 {
 		status = q.check(r)
 	}
+	if m.slc != nil {
+		m.slc.Idle(m.server.IdleBefore(at), q.lapse)
+	}
 	c := completion{tag: r.Tag, status: status}
 	l := laneOther
 	switch {
 	case status != 0:
 		c.done = at + m.server.Answer()
 	case r.Op == nvmeioctl.OpFlush:
-		c.done = m.server.Flush(at)
+		c.done = m.server.Flush(at) + m.flushed()
 	case r.Op == nvmeioctl.OpRead:
 		l = laneRead
 		length := uint64(r.LengthBytes)
@@ -240,16 +244,23 @@ func (q *queue) submit(r *nvmeioctl.IORequest, status nvmespec.Status) {
 	default:
 		l = laneWrite
 		length := uint64(r.LengthBytes)
-		sequential, units := m.write(q.namespace, q.space, q.nsid, uint64(r.OffsetBytes), length)
+		through := m.through || r.FUA && m.volatile
+		w := m.write(q.namespace, q.space, q.nsid, uint64(r.OffsetBytes), length, through)
 		m.server.Follow(m.flash)
-		c.done = m.server.Write(at, uint32(length), uint32(units), sequential)
+		if w.burst {
+			c.done = m.server.Burst(at, uint32(length))
+		} else {
+			c.done = m.server.Write(at, uint32(length), uint32(w.units), w.sequential)
+		}
+		if through {
+			c.done += m.drainNS
+		}
 	}
 	q.lanes[l].push(c)
 	m.busy(at, c.done, q.lapse)
 }
 
-// check is what a controller checks of an I/O command. FUA asks for nothing
-// more: what is acknowledged is safe, as on drives with power-loss protection.
+// check is what a controller checks of an I/O command.
 func (q *queue) check(r *nvmeioctl.IORequest) nvmespec.Status {
 	switch r.Op {
 	case nvmeioctl.OpFlush:

@@ -18,6 +18,8 @@ type Rates struct {
 	// programs for random writes, the host's and those collection moves: the a
 	// of t = a*W + b*(W-1).
 	ProgramNS float64
+	// BurstBytes is how many bytes a second an SLC cache takes; 0 without one.
+	BurstBytes float64
 	// MoveReadNS is the further time for each page that is moved: the b.
 	MoveReadNS float64
 }
@@ -37,6 +39,9 @@ func (r Rates) Validate() error {
 		if !(v > 0) || v > 1e15 {
 			return errors.New("rates of a drive: every rate must be positive")
 		}
+	}
+	if !(r.BurstBytes >= 0) || r.BurstBytes > 1e15 {
+		return errors.New("rates of a drive: the burst rate is negative")
 	}
 	if !(r.MoveReadNS >= 0) || r.MoveReadNS > 1e9 || r.ReadLatency < 0 || r.WriteLatency < 0 {
 		return errors.New("rates of a drive: a latency is negative")
@@ -70,6 +75,7 @@ type Server struct {
 	readTicks                   uint64 // of one random command
 	seqReadTicks, seqWriteTicks uint64 // per byte, times 2^byteBits
 	programTicks, moveReadTicks uint64 // per page
+	burstTicks                  uint64 // per byte, times 2^byteBits; 0 for no SLC cache
 	freeNS                      int64  // when the last command stops occupying the server
 	freeTicks                   uint64 // and the part of a ns
 	pay                         uint64 // moved pages per host page, times debtUnit
@@ -92,6 +98,9 @@ func NewServer(r Rates) (*Server, error) {
 		seqWriteTicks: round(1e9 / r.SequentialWriteBytes * (1 << byteBits)),
 		programTicks:  round(r.ProgramNS),
 		moveReadTicks: round(r.MoveReadNS),
+	}
+	if r.BurstBytes > 0 {
+		s.burstTicks = round(1e9 / r.BurstBytes * (1 << byteBits))
 	}
 	s.setMoves(0)
 	s.SetPower(0, 0)
@@ -145,8 +154,23 @@ func (s *Server) Write(at int64, n, pages uint32, sequential bool) (done int64) 
 	return s.serve(at, ticks, s.writeBase+transferNS(n, s.seqWriteTicks))
 }
 
-// Flush is a flush that arrives at time at. Written data is safe once it is
-// acknowledged (power-loss protection), so a flush is an exchange and no more.
+// Burst is a write of n bytes that an SLC cache takes: as fast as that, and
+// without what collection costs. Without a burst rate it is a stream's.
+func (s *Server) Burst(at int64, n uint32) (done int64) {
+	perByte := s.burstTicks
+	if perByte == 0 {
+		perByte = s.seqWriteTicks
+	}
+	return s.serve(at, uint64(n)*perByte>>byteBits, s.writeBase+transferNS(n, perByte))
+}
+
+// IdleBefore is for how many ns nothing has been served when a command arrives
+// at time at; 0 on a clock that started anew.
+func (s *Server) IdleBefore(at int64) int64 { return max(at-s.freeNS, 0) }
+
+// Flush is a flush that arrives at time at. Where written data is safe once it is
+// acknowledged (power-loss protection), a flush is an exchange and no more; a
+// drive that has to program what waits in its buffer takes longer by that.
 func (s *Server) Flush(at int64) (done int64) { return s.serve(at, 0, s.writeBase) }
 
 // transferNS is what a command larger than a page takes longer.

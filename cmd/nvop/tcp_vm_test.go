@@ -27,7 +27,19 @@ const (
 // say of a simulated drive. Each case serves its own drive.
 func tcpCases() []vm.Case {
 	cases := slices.Concat(tcpReadCases(), tcpChangeCases(), tcpFirmwareCases(), tcpHolderCases(), tcpSpecCases(), tcpSoakCases(), tcpFaultCases(), tcpCodecCases(), tcpVerifyCases())
+	if os.Getenv(envOnly) == "" {
+		cases = slices.DeleteFunc(cases, func(c vm.Case) bool { return slices.Contains(longTCPCases(), c.Name) })
+	}
 	return chosen(cases)
+}
+
+// longTCPCases take a minute and more each in an emulated machine. They run when
+// NVOP_VM_ONLY names them.
+func longTCPCases() []string {
+	return []string{
+		"tcp/codec-record", "tcp/soak-two-drives", "tcp/fault-soak", "tcp/fault-edit", "tcp/verify-killed", "tcp/verify-61tb-memory",
+		"tcp/spec-kill-at-format-rollback", "tcp/fw-kill-at-fwdownload-resume",
+	}
 }
 
 // TestVMTCP boots a machine without a drive; simulated ones are served to its

@@ -272,6 +272,7 @@ func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []
 	}
 	registry := namespace.Executors(o)
 	registry[sanitizeKind] = sanitizer{}
+	registry[resetKind] = resetter{}
 	maps.Copy(registry, pcieExecutors(d, accepted))
 	return &txn.Runner{
 		Device: d.dev, Clock: d.clock, Log: steadyLog{j}, Registry: registry,

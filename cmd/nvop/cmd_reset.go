@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"nvop/cmd/nvop/internal/render"
+	"nvop/journal"
+	"nvop/namespace"
+	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/admin"
-	"nvop/nvmeioctl/layer"
 )
 
 type resetCmd struct {
@@ -38,6 +41,8 @@ type resetResult struct {
 	// FirmwareBefore and FirmwareAfter tell whether the reset activated firmware.
 	FirmwareBefore string `json:"firmware_before"`
 	FirmwareAfter  string `json:"firmware_after,omitempty"`
+	Transaction    string `json:"transaction,omitempty"`
+	Journal        string `json:"journal,omitempty"`
 }
 
 func (r resetResult) Text(p *render.Page) {
@@ -45,7 +50,7 @@ func (r resetResult) Text(p *render.Page) {
 		p.Line("would do a %s of %s, serial number %s", r.Kind, r.Address, r.Serial)
 		return
 	}
-	p.Line("%s of %s, serial number %s: the drive answers", r.Kind, r.Address, r.Serial)
+	p.Line("%s of %s, serial number %s: the drive answers (transaction %s)", r.Kind, r.Address, r.Serial, r.Transaction)
 	if r.FirmwareAfter != r.FirmwareBefore {
 		p.Line("firmware %s is active now, it was %s", r.FirmwareAfter, r.FirmwareBefore)
 	}
@@ -70,27 +75,19 @@ func (c resetCmd) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	r := resetResult{Schema: "nvop.reset/1", Address: c.Drive, Serial: ctrl.SerialNumber, Kind: "controller reset", FirmwareBefore: ctrl.FirmwareRevision}
-	if c.Subsystem {
-		r.Kind = "subsystem reset"
-	}
+	r := resetResult{Schema: "nvop.reset/1", Address: c.Drive, Serial: ctrl.SerialNumber, Kind: resetParams{c.Subsystem}.title(), FirmwareBefore: ctrl.FirmwareRevision}
 	if c.DryRun {
 		return a.print(r)
 	}
-	identity := admin.IdentityOf(ctrl)
-	if err := c.reset(ctx, a, d, identity, r.Kind); err != nil {
+	if err := c.reset(ctx, a, d, admin.IdentityOf(ctrl), &r); err != nil {
 		return err
 	}
-	after, err := answers(ctx, d, identity)
-	if err != nil {
-		return err
-	}
-	r.Done, r.FirmwareAfter = true, after
 	return a.print(r)
 }
 
-// reset asks for consent and carries the reset out behind a guard.
-func (c resetCmd) reset(ctx context.Context, a *app, d *drive, identity nvmeioctl.Identity, kind string) (err error) {
+// reset asks for consent and carries the reset out as a transaction of one step.
+// One that is half done already does not forbid it: it may be what that waits for.
+func (c resetCmd) reset(ctx context.Context, a *app, d *drive, identity nvmeioctl.Identity, r *resetResult) (err error) {
 	kinds, err := c.kinds()
 	if err != nil {
 		return err
@@ -99,41 +96,34 @@ func (c resetCmd) reset(ctx context.Context, a *app, d *drive, identity nvmeioct
 		return err
 	}
 	losses := []string{"commands in flight are lost or repeated; features that are not saved go back"}
-	if err := a.confirm(ctx, c.consentFlags, identity.Serial, kind, losses); err != nil {
+	if err := a.confirm(ctx, c.consentFlags, identity.Serial, r.Kind, losses); err != nil {
 		return err
 	}
-	lock, err := lockDrive(lockDir(a.getenv), identity.Serial, d.durableAddress(), kind)
+	lock, err := lockDrive(lockDir(a.getenv), identity.Serial, d.durableAddress(), r.Kind)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
-	if err := d.checkUseAgain(ctx, nil, kinds); err != nil {
+	j, err := a.openJournal(ctx, journal.ReadWrite)
+	if err != nil {
 		return err
 	}
-	guard := layer.Guard(d.dev, layer.Grant{Identity: identity, Expires: d.expiry(), Clock: d.clock, Resets: !c.Subsystem, SubsystemResets: c.Subsystem})
-	if c.Subsystem {
-		return guard.ResetSubsystem(ctx)
+	defer func() { err = errors.Join(err, j.Close()) }()
+	step, err := resetStep(resetParams{Subsystem: c.Subsystem})
+	if err != nil {
+		return err
 	}
-	return guard.ResetController(ctx)
-}
-
-// answers waits until the same controller answers, and gives its firmware.
-func answers(ctx context.Context, d *drive, identity nvmeioctl.Identity) (firmware string, err error) {
-	for deadline := d.clock.Now().Add(resetPatience); ; {
-		ctrl, err := admin.IdentifyController(ctx, d.dev)
-		if err == nil {
-			if now := admin.IdentityOf(ctrl); now.Serial != identity.Serial || now.Model != identity.Model {
-				return "", fmt.Errorf("%s: another drive answers after the reset: serial number %s", d.address, now.Serial)
-			}
-			return ctrl.FirmwareRevision, nil
-		}
-		if errors.Is(err, nvmeioctl.ErrDeviceGone) || d.clock.Now() >= deadline {
-			return "", fmt.Errorf("%s: no answer after the reset (a power cycle may be needed): %w", d.address, err)
-		}
-		if err := d.clock.Sleep(ctx, 500*time.Millisecond); err != nil {
-			return "", &codedError{exitPartly, fmt.Errorf("%s: interrupted after the reset, before the drive answered", d.address)}
-		}
+	t := txn.Transaction{Title: r.Kind, Address: d.durableAddress(), Identity: identity, Steps: []txn.Step{step}}
+	report, err := a.runner(d, j, namespace.Plan{Title: r.Kind, Identity: identity}, kinds).Run(ctx, t)
+	if err != nil {
+		return err
 	}
+	var after resetState
+	if err := json.Unmarshal(report.States[0], &after); err != nil {
+		return fmt.Errorf("what the reset left: %w", err)
+	}
+	r.Done, r.FirmwareAfter, r.Transaction, r.Journal = true, after.Firmware, report.ID, j.Path()
+	return nil
 }
 
 type rescanCmd struct {

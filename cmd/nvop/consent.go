@@ -32,9 +32,9 @@ type consent struct {
 	// nsids and classes are what the guard lets through.
 	nsids   []uint32
 	classes nvmespec.Class
-	// resets lets a controller reset through.
-	resets  bool
-	expires nvmeioctl.Instant
+	// resets lets a controller reset through, subsystem a subsystem reset.
+	resets, subsystem bool
+	expires           nvmeioctl.Instant
 }
 
 // consentHours is how long an agreement holds: longer than any command, and
@@ -164,7 +164,7 @@ func (d *drive) grant(ctx context.Context, c consent) (nvmeioctl.Device, error) 
 		return nil, err
 	}
 	return layer.Guard(d.dev, layer.Grant{
-		Identity: c.identity, Classes: c.classes, NSIDs: c.nsids, Resets: c.resets, Expires: c.expires, Clock: d.clock,
+		Identity: c.identity, Classes: c.classes, NSIDs: c.nsids, Resets: c.resets, SubsystemResets: c.subsystem, Expires: c.expires, Clock: d.clock,
 	}), nil
 }
 
@@ -174,7 +174,9 @@ func (d *drive) grant(ctx context.Context, c consent) (nvmeioctl.Device, error) 
 func (d *drive) preStep(c consent) func(context.Context, txn.StepInfo) (nvmeioctl.Device, error) {
 	return func(ctx context.Context, info txn.StepInfo) (nvmeioctl.Device, error) {
 		own := c
-		own.nsids, own.classes, own.resets = slices.Clone(c.touches), 0, info.Resets
+		own.nsids, own.classes = slices.Clone(c.touches), 0
+		own.subsystem = info.Resets && resetsSubsystem(info.Step)
+		own.resets = info.Resets && !own.subsystem
 		for _, cmd := range info.Commands {
 			own.classes |= nvmespec.ClassOf(!cmd.IO, cmd.Opcode, cmd.CDW10)
 			own.nsids = append(own.nsids, cmd.NSID)

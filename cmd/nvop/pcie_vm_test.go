@@ -30,6 +30,7 @@ func pcieVMCases() []vm.Case {
 		{Name: "pcie/path-through-a-switch", Run: guestPCIePath},
 		{Name: "pcie/registers-agree-with-the-kernel", Run: guestPCIeRegisters},
 		{Name: "pcie/multipath", Run: guestPCIeMultipath},
+		{Name: "pcie/audit-by-spec", Run: guestPCIeSpec},
 		{Name: "pcie/no-privilege", Run: guestPCIeUnprivileged},
 		{Name: "pcie/set-is-not-kept", Run: guestPCIeSetNotKept},
 		{Name: "pcie/error-injection", Limit: 3 * time.Minute, Run: guestPCIeErrors},
@@ -219,6 +220,31 @@ func guestPCIeMultipath(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(found, want) {
 		t.Errorf("paths at %v, sysfs says %v", found, want)
+	}
+}
+
+// guestPCIeSpec: what a spec says of the path is judged by what the kernel shows.
+func guestPCIeSpec(t *testing.T) {
+	node := "/dev/" + controllersBySerial(t, portSerial)[0]
+	spec := filepath.Join(stateDir(t), "spec.yaml")
+	write := func(payload, width string) {
+		t.Helper()
+		text := "version: 1\nmatch:\n  serial: \"" + portSerial + "\"\npcie:\n  payload_bytes: " + payload + "\n  width: " + width + "\n"
+		if err := os.WriteFile(spec, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	width := sysfs("class/nvme", filepath.Base(node), "device/current_link_width")
+	write("128", width)
+	want(t, 0, "audit", "-f", spec, node)
+	write("512", width)
+	r := want(t, 3, "audit", "-f", spec, node)
+	if !strings.Contains(r.stdout, "pcie.payload_bytes") || !strings.Contains(r.stdout, "spec.yaml:5") || !strings.Contains(r.stdout, "nvop pcie set") || strings.Contains(r.stdout, "pcie.width") {
+		t.Errorf("%v", r)
+	}
+	write("128", "16")
+	if r := want(t, 3, "audit", "-f", spec, node); !strings.Contains(r.stdout, "pcie.width") {
+		t.Errorf("%v", r)
 	}
 }
 

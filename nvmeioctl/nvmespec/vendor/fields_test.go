@@ -175,6 +175,8 @@ func FuzzDecodePage(f *testing.F) {
 	for i := range vendor.Pages() {
 		f.Add(uint8(i), make([]byte, 512))
 		f.Add(uint8(i), []byte(strings.Repeat("\xAB\x01", 2048)))
+		f.Add(uint8(i), []byte(strings.Repeat("\xAB\x01", 128))) // shorter than any page
+		f.Add(uint8(i), []byte(strings.Repeat("\x01\x02", 128)))
 	}
 	f.Fuzz(func(t *testing.T, which uint8, b []byte) {
 		pages := vendor.Pages()

@@ -72,6 +72,13 @@ func TestFault_newSizeRefusedRestoresTheOld(t *testing.T) {
 	if _, ok := errors.AsType[*txn.RolledBackError](err); !ok || exitCode(err) != 6 {
 		t.Fatalf("error %v, exit %d", err, exitCode(err))
 	}
+	// The size is back, the data is not: both the message and the journal say so.
+	history, lerr := r.log.Load(t.Context(), "1")
+	for _, text := range []string{err.Error(), history.Transaction.Message} {
+		if !strings.Contains(text, "lost for good: all data of namespace 1") || !strings.Contains(text, "identifiers cannot be brought back") {
+			t.Errorf("%v: %q does not say what is lost", lerr, text)
+		}
+	}
 	if got := shape(r.inventory()); got != shape(before) {
 		t.Errorf("drive is %s", got)
 	}

@@ -85,6 +85,12 @@ type Controller struct {
 	// ProtectionCapabilities is DPC of the common namespace: bits 2:0 types 1 to
 	// 3, bit 3 last bytes, bit 4 first bytes.
 	ProtectionCapabilities uint8 `json:"protection_capabilities"`
+	// DeallocatedErrors: a new namespace can answer reads of deallocated blocks
+	// with an error (NSFEAT bit 2 of the common namespace).
+	DeallocatedErrors bool `json:"deallocated_errors,omitempty"`
+	// SubsystemControllers are the CNTLIDs of the subsystem (Identify CNS 13h),
+	// ascending; nil where the drive does not tell.
+	SubsystemControllers []uint16 `json:"subsystem_controllers,omitempty"`
 	// PowerStates are the power states, by number.
 	PowerStates []PowerStateFact `json:"power_states,omitempty"`
 }
@@ -134,6 +140,8 @@ type Namespace struct {
 	// equal to its size on some drives, 0 means not reported.
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	WriteProtected bool   `json:"write_protected,omitempty"`
+	// DeallocatedErrors: reads of deallocated blocks can be made errors (NSFEAT bit 2).
+	DeallocatedErrors bool `json:"deallocated_errors,omitempty"`
 	// FormatPercentLeft is what remains of a format in progress, 0 to 100;
 	// 0 means none is in progress or the drive does not tell.
 	FormatPercentLeft uint8 `json:"format_percent_left,omitempty"`
@@ -223,6 +231,7 @@ func ReadInventory(ctx context.Context, dev nvmeioctl.Device, o ReadOptions) (In
 		return Inventory{}, &nvmeioctl.OpError{Op: "identify controller", Dev: dev.String(), Err: err}
 	}
 	inv.readNamespaces(ctx, dev)
+	inv.readControllers(ctx, dev)
 	inv.readFormats(ctx, dev, c)
 	inv.readGranularity(ctx, dev, c)
 	inv.readHealth(ctx, dev)
@@ -280,6 +289,27 @@ func (inv *Inventory) readNamespaces(ctx context.Context, dev nvmeioctl.Device) 
 	}
 }
 
+// readControllers reads which controllers there are to attach to. A controller
+// outside a subsystem may not have the list: then only those seen are known.
+func (inv *Inventory) readControllers(ctx context.Context, dev nvmeioctl.Device) {
+	if !inv.Controller.NamespaceManagement {
+		return
+	}
+	if ids, err := admin.Controllers(ctx, dev); err == nil && len(ids) > 0 {
+		inv.Controller.SubsystemControllers = ids
+	}
+}
+
+// knownControllers are the controllers a namespace can be attached to, as far as
+// was found out: those listed, the one that is open, and those that have one.
+func (inv Inventory) knownControllers() []uint16 {
+	ids := append(slices.Clone(inv.Controller.SubsystemControllers), inv.Identity.CNTLID)
+	for _, n := range inv.Namespaces {
+		ids = append(ids, n.Controllers...)
+	}
+	return sortedIDs(ids)
+}
+
 func (inv *Inventory) readFormats(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) {
 	common, _, err := admin.CommonNamespace(ctx, dev, c)
 	if err != nil {
@@ -287,6 +317,7 @@ func (inv *Inventory) readFormats(ctx context.Context, dev nvmeioctl.Device, c n
 		return
 	}
 	inv.Controller.ProtectionCapabilities = common.ProtectionCapabilities
+	inv.Controller.DeallocatedErrors = common.Features&nvmespec.NamespaceDeallocErrors != 0
 	inv.readExtendedFormats(ctx, dev, c)
 	for _, f := range common.Formats {
 		inv.Formats = append(inv.Formats, fromFormat(f))
@@ -501,6 +532,7 @@ func fromIdentify(nsid uint32, id nvmespec.Namespace) (Namespace, error) {
 	if id.Protection.First {
 		n.Protection |= 8
 	}
+	n.DeallocatedErrors = id.Features&nvmespec.NamespaceDeallocErrors != 0
 	if id.Shared {
 		n.NMIC = 1
 	}

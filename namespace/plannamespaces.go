@@ -234,6 +234,11 @@ func (p *planner) specNamespaces(s Spec) error {
 	if err != nil {
 		return err
 	}
+	for _, w := range wants {
+		if reason := p.unknownControllers(w.Controllers); reason != "" {
+			return p.refuseField(s, w.path+".controllers", reason, "")
+		}
+	}
 	pair := p.pair(wants, s.Erase)
 	if len(pair.missing)+len(pair.gone) > 0 {
 		if err := p.checkManagement(s.Where("namespaces") + ": the spec's list of namespaces"); err != nil {

@@ -293,7 +293,21 @@ func (p *planner) checkControllers(n Namespace, controllers []uint16) error {
 	if len(controllers) > 1 && !n.Shared() {
 		return p.refuse("controllers", p.inv.Address, "a private namespace cannot be attached to more than one controller", "create it shared")
 	}
+	if reason := p.unknownControllers(controllers); reason != "" {
+		return p.refuse("controllers", p.inv.Address, reason, "")
+	}
 	return nil
+}
+
+// unknownControllers says which controllers the subsystem does not have: an
+// attachment to them would fail after the old namespace is gone. Empty is good.
+func (p *planner) unknownControllers(controllers []uint16) string {
+	known := p.inv.knownControllers()
+	missing := slices.DeleteFunc(slices.Clone(controllers), func(id uint16) bool { return slices.Contains(known, id) })
+	if len(missing) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the subsystem is not known to have controller %s; it has %s", controllerText(missing), controllerText(known))
 }
 
 // question is what a size of this format is resolved against when the

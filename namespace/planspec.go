@@ -164,6 +164,9 @@ func (p *planner) feature(s Spec, of SettingField, key FeatureKey, t target) err
 		if err := p.checkPower(s, f, want); err != nil {
 			return err
 		}
+		if err := p.checkDeallocated(s, f, want, t); err != nil {
+			return err
+		}
 		next, err := f.Put(*value, want, p.inv.TakenAt)
 		if err != nil {
 			return err
@@ -239,6 +242,22 @@ func (p *planner) checkPower(s Spec, f SettingField, want Setting) error {
 			"choose an operational one")
 	}
 	return nil
+}
+
+// checkDeallocated refuses errors of deallocated blocks where the namespace cannot
+// have them. For one to be created it has to be known before the old one is gone.
+func (p *planner) checkDeallocated(s Spec, f SettingField, want Setting, t target) error {
+	if f.Path != "features.error_recovery.deallocated_errors" || want.Number == 0 {
+		return nil
+	}
+	can, which := p.inv.Controller.DeallocatedErrors, "a new namespace of this drive"
+	if n, ok := p.inv.byNSID(t.nsid); ok && t.createdBy == nil {
+		can, which = n.DeallocatedErrors, fmt.Sprintf("namespace %d", n.NSID)
+	}
+	if can {
+		return nil
+	}
+	return &nvmeioctl.UnsupportedError{Feature: s.Where(f.Path) + ": " + f.Path, Needs: "a drive that has it", Have: which + " has not (NSFEAT bit 2 is 0)"}
 }
 
 // Judgement is how a drive's value compares with the one wanted.

@@ -155,6 +155,28 @@ func TestPower_onlyOperationalStates(t *testing.T) {
 	}
 }
 
+// What is known to be impossible is refused before anything is deleted.
+func TestSpec_impossibleGoalsAreRefused(t *testing.T) {
+	r := newRig(t, pblaze, sim.Options{Controllers: 2})
+	const two = "namespaces: [{size: 1TB, shared: true, controllers: [1, 2]}]\n"
+	if _, err := namespace.PlanSpec(r.inventoryAll(), specText(t, two), namespace.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]struct {
+		code int
+		says string
+	}{
+		strings.Replace(two, "2]", "7]", 1):                                                   {4, "spec.yaml:2:53: namespaces[0].controllers"},
+		"features: {error_recovery: {deallocated_errors: true}}\n":                            {5, "spec.yaml:2:49: features.error_recovery.deallocated_errors"},
+		"namespaces: [{size: 1TB}]\nfeatures: {error_recovery: {deallocated_errors: true}}\n": {5, "spec.yaml:3:49: features.error_recovery.deallocated_errors"},
+	} {
+		plan, err := namespace.PlanSpec(r.inventoryAll(), specText(t, text), namespace.Options{})
+		if exitCode(err) != want.code || !strings.Contains(err.Error(), want.says) {
+			t.Errorf("%s: %v\n%s", text, err, plan.Text())
+		}
+	}
+}
+
 // A drive without namespace management can be formatted, and nothing else (NS-63).
 func TestSpec_formatsWhereItCannotManage(t *testing.T) {
 	r := newRig(t, "client-1tb", sim.Options{})

@@ -236,7 +236,7 @@ func (a *app) printAgain(ctx context.Context, d *drive, j *journal.Journal, t tx
 	}
 	r := changeResult{
 		Schema: "nvop.change/1", Address: d.address, Serial: t.Identity.Serial, Changed: true, State: state,
-		Transaction: report.ID, Title: t.Title, After: now.Namespaces, Notes: report.Left, Journal: j.Path(),
+		Transaction: report.ID, Title: t.Title, After: now.Namespaces, Notes: append(report.Lost, report.Left...), Journal: j.Path(),
 	}
 	if err := a.print(r); err != nil {
 		return err

@@ -35,6 +35,7 @@ func complete() audit.Facts {
 	n := namespace.Namespace{
 		NSID: 1, SizeBlocks: blocks, CapacityBlocks: blocks, Format: formats[3], FLBAS: 3, Protection: 1, NMIC: 1,
 		AllocatedBytes: blocks * 4096, NGUID: "01000000000000008c15530000000001", Controllers: []uint16{1, 2},
+		DeallocatedErrors: true,
 	}
 	temperature := 40
 	inv := namespace.Inventory{
@@ -44,6 +45,7 @@ func complete() audit.Facts {
 			FirmwareRevision: "FW1", NamespaceManagement: true, FormatNVM: true, CryptographicErase: true, MultiController: true,
 			MaxNSID: 16, MaxNamespaces: 16, TotalBytes: 7_681_501_126_656, UnallocatedBytes: 7_681_501_126_656 - blocks*4096,
 			VendorID: 0x1C5F, SaveFeatures: true, VolatileWriteCache: true, APST: true, HostThermalManagement: true, Timestamp: true,
+			DeallocatedErrors: true, SubsystemControllers: []uint16{1, 2, 3},
 			ProtectionCapabilities: 0x1F, PowerStates: make([]namespace.PowerStateFact, 32),
 		},
 		Formats: formats, Namespaces: []namespace.Namespace{n},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -94,16 +95,30 @@ func (x *execution) rollBack(ctx context.Context) (Report, error) {
 			return Report{}, x.stoppedBack(ctx, i, err)
 		}
 	}
+	lost := x.lost()
 	message := "all steps undone and verified"
-	if len(x.left) > 0 {
-		message = "undone and verified; " + strings.Join(x.left, "; ")
+	if rest := append(slices.Clone(lost), x.left...); len(rest) > 0 {
+		message = "undone and verified; " + strings.Join(rest, "; ")
 	}
 	if err := x.setState(ctx, StateRolledBack, message); err != nil {
 		return Report{}, x.partly(ctx, 0, Backward, err)
 	}
 	rep := x.report(Backward)
-	rep.Left = x.left
+	rep.Left, rep.Lost = x.left, lost
 	return rep, nil
+}
+
+// lost says what the steps that were taken have destroyed: undoing a deletion
+// brings back the shape and never the data.
+func (x *execution) lost() []string {
+	var list []string
+	for i, step := range x.tx.Steps {
+		if t := x.taking(i, Forward); step.Destroys == "" || t.seq == 0 || t.result == ResultRefused || t.result == ResultNotDone {
+			continue
+		}
+		list = append(list, fmt.Sprintf("lost for good: %s (undone, step %d %s)", step.Destroys, i+1, step.UndoText))
+	}
+	return list
 }
 
 // undone says whether a step has been undone.
@@ -204,11 +219,11 @@ func (x *execution) stopped(ctx context.Context, index int, cause error) (Report
 
 // restore rolls back after the drive refused a step.
 func (x *execution) restore(ctx context.Context, index int, cause error) error {
-	_, err := x.rollBack(ctx)
+	rep, err := x.rollBack(ctx)
 	if err == nil {
 		return &RolledBackError{
 			ID: x.tx.ID, Step: x.tx.Steps[index], Err: cause,
-			Drive: restored(x.describe(ctx), x.left),
+			Drive: restored(x.describe(ctx), append(rep.Lost, x.left...)),
 		}
 	}
 	if _, cut := errors.AsType[*cutError](err); cut {
@@ -263,6 +278,9 @@ func (x *execution) describe(ctx context.Context) string {
 
 func restored(drive string, left []string) string {
 	text := "what had been done before was undone"
+	if len(left) > 0 {
+		text += ", but not all of it"
+	}
 	if drive != "" {
 		text += ": " + drive
 	}

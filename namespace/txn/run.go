@@ -86,6 +86,8 @@ type Report struct {
 	States []json.RawMessage `json:"states"`
 	// Left says which steps a rollback could not undo and left as they are.
 	Left []string `json:"left,omitempty"`
+	// Lost says what a rollback could not bring back although the steps are undone.
+	Lost []string `json:"lost,omitempty"`
 }
 
 // Begin stores a transaction without running any step, and returns its ID.

@@ -1,6 +1,7 @@
 package jobfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -159,6 +160,33 @@ func parse(text []byte) (*File, error) {
 	return f, r.err
 }
 
+// shallow refuses text whose nesting the library would follow at a cost of
+// memory that grows with its square. Brackets in quotes count too: a run file
+// has no use for so many.
+func shallow(text []byte) error {
+	const most = 64
+	depth, line := 0, 1
+	for _, c := range text {
+		switch c {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth--
+		case '\n':
+			line++
+		}
+		if depth > most {
+			return fault(Place{line, 1}, "brackets are nested more than %d deep", most)
+		}
+	}
+	for i, l := range bytes.Split(text, []byte("\n")) {
+		if dashes := bytes.Count(l, []byte("- ")) + bytes.Count(l, []byte("? ")); dashes > most {
+			return fault(Place{i + 1, 1}, "lists are nested more than %d deep", most)
+		}
+	}
+	return nil
+}
+
 // read parses the text. The library has been seen to panic on hostile text, so
 // what a run file does not need is refused first, and a panic becomes an error.
 func read(text []byte) (doc document, err error) {
@@ -167,6 +195,9 @@ func read(text []byte) (doc document, err error) {
 			err = fault(Place{}, "the file cannot be parsed: %v", p)
 		}
 	}()
+	if err := shallow(text); err != nil {
+		return doc, err
+	}
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		return doc, libraryError(err)

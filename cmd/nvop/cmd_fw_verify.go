@@ -80,6 +80,9 @@ func (c fwVerifyCmd) Run(ctx context.Context, a *app) (err error) {
 func (c fwVerifyCmd) judge(s firmwareState) firmware.Judgement {
 	revision, slot, pending := s.State.Pending()
 	switch {
+	case s.Record != nil && s.Record.Phase == firmware.PhaseActive && pending && s.Record.Revision == s.Running && c.Revision == "":
+		return firmware.Judgement{Phase: firmware.PhaseStaged, Pending: s.Pending, Remedy: s.Pending.Remedy(),
+			Text: fmt.Sprintf("revision %s runs; slot %d with revision %s runs after a reset, by no finished update of this program", s.Running, slot, revision)}
 	case s.Record != nil && (c.Revision == "" || c.Revision == s.Record.Revision):
 		return firmware.Judge(*s.Record, s.State)
 	case c.Revision != "" && c.Revision == s.Running:

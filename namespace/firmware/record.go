@@ -149,7 +149,9 @@ func Judge(r Record, s State) Judgement {
 			Text: fmt.Sprintf("slot %d should hold revision %s and holds %q; revision %s runs", r.Slot, r.Revision, slot.Revision, s.Running)}
 	case r.Phase == PhaseStored:
 		return Judgement{Phase: PhaseStored, Text: fmt.Sprintf("revision %s is in slot %d, and nothing activates it", r.Revision, r.Slot)}
-	case r.Phase == PhaseActive || r.Phase == PhaseFailed:
+	case r.Phase == PhaseFailed:
+		return Judgement{Phase: PhaseFailed, Text: fmt.Sprintf("revision %s should run and revision %s runs", r.Revision, s.Running)}
+	case r.Phase == PhaseActive:
 		return Judgement{Phase: PhaseFailed, Text: fmt.Sprintf("revision %s ran and revision %s runs now", r.Revision, s.Running)}
 	}
 	return judgeStaged(r, s)

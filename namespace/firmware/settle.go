@@ -24,6 +24,9 @@ func (e *notStored) Error() string { return e.text }
 // ExitCode is the process's exit code for this error: the drive's fault.
 func (e *notStored) ExitCode() int { return 6 }
 
+// Is makes it a txn.ErrMismatch: something may well have been stored.
+func (e *notStored) Is(target error) bool { return target == txn.ErrMismatch }
+
 func notStoredf(format string, args ...any) error { return &notStored{fmt.Sprintf(format, args...)} }
 
 // record is a record of this step in a phase.
@@ -91,12 +94,23 @@ func (p params) judge(now State, done admin.Committed) (Record, error) {
 			r.Note = fmt.Sprintf("slot %d held revision %s before as well", p.Slot, old.Revision)
 		}
 	case slot.Revision != r.Revision:
-		return r, notStoredf("the drive answered success, but slot %d holds %q and not revision %s", p.Slot, slot.Revision, r.Revision)
+		return r, notStoredf("the drive answered success, but slot %d holds %q and not revision %s%s", p.Slot, slot.Revision, r.Revision, fate(slot))
 	}
 	if p.Action == nvmespec.CommitStore {
 		return r, nil
 	}
 	return p.judgeActivation(r, now, done)
+}
+
+// fate says what will become of a slot that holds something else than it should.
+func fate(slot Slot) string {
+	switch {
+	case slot.Active:
+		return "; this slot runs now"
+	case slot.Next:
+		return "; this slot runs after the next reset"
+	}
+	return ""
 }
 
 func (p params) judgeActivation(r Record, now State, done admin.Committed) (Record, error) {
@@ -156,7 +170,9 @@ func (u updater) Verify(ctx context.Context, s *txn.Scope) (txn.Verdict, json.Ra
 func (u updater) verifyForward(s *txn.Scope, p params, now State) (txn.Verdict, json.RawMessage, error) {
 	r, err := p.judge(now, admin.Committed{})
 	if _, wrong := errors.AsType[*notStored](err); wrong {
-		if now.Next == p.Slot && p.Slot != now.Active {
+		slot, _ := now.Slot(p.Slot)
+		stored := p.stores() && slot.Revision != p.Before.slot(p.Slot).Revision
+		if stored || now.Next == p.Slot && p.Slot != now.Active || now.Active == p.Slot && p.Before.Active != p.Slot {
 			return txn.Partly, nil, nil
 		}
 		return txn.NotDone, nil, nil

@@ -88,11 +88,16 @@ func exitCode(err error) (int, bool) {
 	return 0, false
 }
 
+// ErrMismatch is what the error of an executor's Take is when the drive answered a
+// command with success and what it left is not what the step is for. It may have
+// had an effect: the drive is read back, and the step counts as refused by nobody.
+var ErrMismatch = errors.New("the drive did something else than the step is for")
+
 // refusedByDrive says that the controller answered with an error status, so
 // that the command is known not to have been carried out.
 func refusedByDrive(err error) bool {
 	code, ok := exitCode(err)
-	return ok && code == 6 && !indeterminate(err)
+	return ok && code == 6 && !indeterminate(err) && !errors.Is(err, ErrMismatch)
 }
 
 func indeterminate(err error) bool {

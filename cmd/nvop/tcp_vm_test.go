@@ -33,12 +33,13 @@ func tcpCases() []vm.Case {
 	return chosen(cases)
 }
 
-// longTCPCases take a minute and more each in an emulated machine. They run when
-// NVOP_VM_ONLY names them.
+// longTCPCases take a minute and more each in an emulated machine, or depend on
+// its pace. They run when NVOP_VM_ONLY names them.
 func longTCPCases() []string {
 	return []string{
-		"tcp/codec-record", "tcp/soak-two-drives", "tcp/fault-soak", "tcp/fault-edit", "tcp/verify-killed", "tcp/verify-61tb-memory",
-		"tcp/spec-kill-at-format-rollback", "tcp/fw-kill-at-fwdownload-resume",
+		"tcp/codec-record", "tcp/codec-background", "tcp/soak-two-drives", "tcp/fault-soak", "tcp/fault-edit", "tcp/fault-media-error",
+		"tcp/hosts-over-restart", "tcp/verify-killed", "tcp/verify-61tb-memory", "tcp/spec-audit",
+		"tcp/spec-kill-at-format-rollback", "tcp/spec-kill-at-setfeature-resume", "tcp/fw-kill-at-fwdownload-resume",
 	}
 }
 

@@ -195,6 +195,7 @@ func memblazeP6531() Profile {
 	p.Version = 0x00010400
 	p.CapacityBytes = idema3840GB
 	p.MaxNamespaces = 1
+	p.NVMCommands = 0x0054
 	p.LogAttributes = 0x1e
 	p.PowerStates = nil
 	for _, w := range []uint32{14, 12, 11, 10, 9, 8, 7, 6} {

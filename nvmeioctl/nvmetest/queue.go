@@ -38,6 +38,34 @@ func TestQueue(t *testing.T, kit QueueKit) {
 	}
 }
 
+// Do carries requests out on a queue, each with a tag of its own, and returns how
+// they ended by their tags. Completions have to come in the order of their stamps.
+func Do(t testing.TB, q nvmeioctl.IOQueue, reqs ...nvmeioctl.IORequest) map[uint32]nvmeioctl.IOResult {
+	t.Helper()
+	got := map[uint32]nvmeioctl.IOResult{}
+	results := make([]nvmeioctl.IOResult, 8)
+	for sent := 0; len(got) < len(reqs); {
+		n, err := q.Submit(reqs[sent:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent += n
+		if n, err = q.Reap(results, nvmeioctl.Never); err != nil || n == 0 {
+			t.Fatalf("reaped %d: %v", n, err)
+		}
+		for i, r := range results[:n] {
+			if _, twice := got[r.Tag]; twice {
+				t.Fatalf("tag %d twice", r.Tag)
+			}
+			if i > 0 && r.Done < results[i-1].Done {
+				t.Errorf("completions out of order: %d after %d", r.Done, results[i-1].Done)
+			}
+			got[r.Tag] = r
+		}
+	}
+	return got
+}
+
 func (k QueueKit) open(t testing.TB, depth int) nvmeioctl.IOQueue {
 	t.Helper()
 	q := k.Open(t, depth)

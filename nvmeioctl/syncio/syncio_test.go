@@ -46,33 +46,6 @@ func open(t testing.TB, path string, opts syncio.Options) *syncio.Queue {
 	return q
 }
 
-// do submits requests and reaps them all.
-func do(t testing.TB, q *syncio.Queue, reqs ...nvmeioctl.IORequest) map[uint32]nvmeioctl.IOResult {
-	t.Helper()
-	got := map[uint32]nvmeioctl.IOResult{}
-	results := make([]nvmeioctl.IOResult, 8)
-	for sent := 0; len(got) < len(reqs); {
-		n, err := q.Submit(reqs[sent:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		sent += n
-		if n, err = q.Reap(results, nvmeioctl.Never); err != nil || n == 0 {
-			t.Fatalf("reaped %d: %v", n, err)
-		}
-		for i, r := range results[:n] {
-			if _, twice := got[r.Tag]; twice {
-				t.Fatalf("tag %d twice", r.Tag)
-			}
-			if i > 0 && r.Done < results[i-1].Done {
-				t.Errorf("completions out of order: %d after %d", r.Done, results[i-1].Done)
-			}
-			got[r.Tag] = r
-		}
-	}
-	return got
-}
-
 // Each mode and depth keeps what was written, with aligned buffers and without.
 func TestQueue_roundTrip(t *testing.T) {
 	for _, depth := range []int{0, 1, 3, 16} {
@@ -96,15 +69,15 @@ func TestQueue_roundTrip(t *testing.T) {
 							Buf: syncio.AlignedBuffer(length+skew, 4096)[skew:],
 						})
 					}
-					for tag, r := range do(t, q, writes...) {
+					for tag, r := range nvmetest.Do(t, q, writes...) {
 						if r.Err != nil || r.Status != 0 {
 							t.Errorf("write %d: %v", tag, r.Err)
 						}
 					}
-					if r := do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpFlush, Tag: 7}); r[7].Err != nil {
+					if r := nvmetest.Do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpFlush, Tag: 7}); r[7].Err != nil {
 						t.Error(r)
 					}
-					for tag, r := range do(t, q, reads...) {
+					for tag, r := range nvmetest.Do(t, q, reads...) {
 						if r.Err != nil || !bytes.Equal(reads[tag].Buf, writes[tag].Buf) {
 							t.Errorf("read %d: %v, % x", tag, r.Err, reads[tag].Buf[:4])
 						}
@@ -118,7 +91,7 @@ func TestQueue_roundTrip(t *testing.T) {
 func TestQueue_characterDevices(t *testing.T) {
 	null := open(t, "/dev/null", syncio.Options{Depth: 4, Write: true})
 	buf := make([]byte, 4096)
-	got := do(t, null,
+	got := nvmetest.Do(t, null,
 		nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, Tag: 1, OffsetBytes: 1 << 40, LengthBytes: 4096, Buf: buf},
 		nvmeioctl.IORequest{Op: nvmeioctl.OpFlush, Tag: 2},
 		nvmeioctl.IORequest{Op: nvmeioctl.OpRead, Tag: 3, LengthBytes: 4096, Buf: buf})
@@ -130,12 +103,12 @@ func TestQueue_characterDevices(t *testing.T) {
 	}
 	copy(buf, "full")
 	zero := open(t, "/dev/zero", syncio.Options{})
-	if got := do(t, zero, nvmeioctl.IORequest{Op: nvmeioctl.OpRead, LengthBytes: 4096, Buf: buf}); got[0].Err != nil || buf[0] != 0 {
+	if got := nvmetest.Do(t, zero, nvmeioctl.IORequest{Op: nvmeioctl.OpRead, LengthBytes: 4096, Buf: buf}); got[0].Err != nil || buf[0] != 0 {
 		t.Errorf("%+v, % x", got, buf[:4])
 	}
 	full := open(t, "/dev/full", syncio.Options{Write: true})
 	for _, fua := range []bool{false, true} {
-		got := do(t, full, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, FUA: fua, LengthBytes: 4096, Buf: buf})
+		got := nvmetest.Do(t, full, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, FUA: fua, LengthBytes: 4096, Buf: buf})
 		sys, ok := errors.AsType[*os.SyscallError](got[0].Err)
 		if !ok || sys.Syscall != "pwrite" || !strings.Contains(sys.Error(), "no space left") {
 			t.Errorf("FUA %v: %v", fua, got[0].Err)
@@ -147,11 +120,11 @@ func TestQueue_errors(t *testing.T) {
 	path := plainFile(t)
 	buf := make([]byte, 4096)
 	q := open(t, path, syncio.Options{Direct: syncio.DirectOff})
-	got := do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, LengthBytes: 4096, Buf: buf})
+	got := nvmetest.Do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, LengthBytes: 4096, Buf: buf})
 	if sys, ok := errors.AsType[*os.SyscallError](got[0].Err); !ok || sys.Syscall != "pwrite" {
 		t.Errorf("write to a queue for reading: %v", got[0].Err)
 	}
-	got = do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpRead, OffsetBytes: fileBytes, LengthBytes: 4096, Buf: buf})
+	got = nvmetest.Do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpRead, OffsetBytes: fileBytes, LengthBytes: 4096, Buf: buf})
 	if _, ok := errors.AsType[*os.SyscallError](got[0].Err); !ok || !errors.Is(got[0].Err, io.ErrUnexpectedEOF) {
 		t.Errorf("read beyond the end: %v", got[0].Err)
 	}

@@ -60,30 +60,6 @@ func open(t testing.TB, path string, opts uring.Options) *uring.Queue {
 	return q
 }
 
-// do submits requests and reaps them all.
-func do(t testing.TB, q nvmeioctl.IOQueue, reqs ...nvmeioctl.IORequest) map[uint32]nvmeioctl.IOResult {
-	t.Helper()
-	got := map[uint32]nvmeioctl.IOResult{}
-	results := make([]nvmeioctl.IOResult, 8)
-	for sent := 0; len(got) < len(reqs); {
-		n, err := q.Submit(reqs[sent:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		sent += n
-		if n, err = q.Reap(results, nvmeioctl.Never); err != nil || n == 0 {
-			t.Fatalf("reaped %d: %v", n, err)
-		}
-		for _, r := range results[:n] {
-			if _, twice := got[r.Tag]; twice {
-				t.Fatalf("tag %d twice", r.Tag)
-			}
-			got[r.Tag] = r
-		}
-	}
-	return got
-}
-
 // What every queue keeps, with and without the page cache, buffers that are
 // registered, merely aligned, and not aligned, on one thread and on any.
 func TestQueue_conformance(t *testing.T) {
@@ -130,7 +106,7 @@ func TestQueue_conformance(t *testing.T) {
 func TestQueue_characterDevices(t *testing.T) {
 	null := open(t, "/dev/null", uring.Options{Depth: 4, Write: true})
 	buf := make([]byte, 4096)
-	got := do(t, null,
+	got := nvmetest.Do(t, null,
 		nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, Tag: 1, OffsetBytes: 1 << 40, LengthBytes: 4096, Buf: buf},
 		nvmeioctl.IORequest{Op: nvmeioctl.OpFlush, Tag: 2},
 		nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, FUA: true, Tag: 4, LengthBytes: 4096, Buf: buf},
@@ -143,12 +119,12 @@ func TestQueue_characterDevices(t *testing.T) {
 	}
 	copy(buf, "full")
 	zero := open(t, "/dev/zero", uring.Options{})
-	if got := do(t, zero, nvmeioctl.IORequest{Op: nvmeioctl.OpRead, LengthBytes: 4096, Buf: buf}); got[0].Err != nil || buf[0] != 0 {
+	if got := nvmetest.Do(t, zero, nvmeioctl.IORequest{Op: nvmeioctl.OpRead, LengthBytes: 4096, Buf: buf}); got[0].Err != nil || buf[0] != 0 {
 		t.Errorf("%+v, % x", got, buf[:4])
 	}
 	full := open(t, "/dev/full", uring.Options{Write: true})
 	for _, fua := range []bool{false, true} {
-		got := do(t, full, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, FUA: fua, LengthBytes: 4096, Buf: buf})
+		got := nvmetest.Do(t, full, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, FUA: fua, LengthBytes: 4096, Buf: buf})
 		sys, ok := errors.AsType[*os.SyscallError](got[0].Err)
 		if !ok || sys.Syscall != "io_uring write" || !strings.Contains(sys.Error(), "no space left") {
 			t.Errorf("FUA %v: %v", fua, got[0].Err)
@@ -160,16 +136,16 @@ func TestQueue_errors(t *testing.T) {
 	path := plainFile(t)
 	buf := syncio.AlignedBuffer(8192, 4096)
 	q := open(t, path, uring.Options{})
-	got := do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, LengthBytes: 4096, Buf: buf})
+	got := nvmetest.Do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, LengthBytes: 4096, Buf: buf})
 	if sys, ok := errors.AsType[*os.SyscallError](got[0].Err); !ok || sys.Syscall != "io_uring write" {
 		t.Errorf("write to a queue for reading: %v", got[0].Err)
 	}
-	got = do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpRead, OffsetBytes: fileBytes, LengthBytes: 4096, Buf: buf})
+	got = nvmetest.Do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpRead, OffsetBytes: fileBytes, LengthBytes: 4096, Buf: buf})
 	if !errors.Is(got[0].Err, io.ErrUnexpectedEOF) || errors.Is(got[0].Err, nvmeioctl.ErrDeviceGone) {
 		t.Errorf("read beyond the end: %v", got[0].Err)
 	}
 	// Half of it is there: the rest is asked for, and is not.
-	got = do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpRead, OffsetBytes: fileBytes - 4096, LengthBytes: 8192, Buf: buf})
+	got = nvmetest.Do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpRead, OffsetBytes: fileBytes - 4096, LengthBytes: 8192, Buf: buf})
 	if !errors.Is(got[0].Err, io.ErrUnexpectedEOF) {
 		t.Errorf("read across the end: %v", got[0].Err)
 	}
@@ -272,7 +248,7 @@ func TestReap_whileCollecting(t *testing.T) {
 			b[0], b[4095] = byte(round), byte(i)
 			reqs = append(reqs, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, Tag: uint32(i), OffsetBytes: int64(i) * 4096, LengthBytes: 4096, Buf: b})
 		}
-		for tag, r := range do(t, q, reqs...) {
+		for tag, r := range nvmetest.Do(t, q, reqs...) {
 			if r.Err != nil {
 				t.Fatal(tag, r.Err)
 			}
@@ -318,7 +294,7 @@ func TestQueue_features(t *testing.T) {
 	// Inside and across the end of what is registered.
 	outside := bytes.Repeat([]byte{1}, 8192)
 	for i, buf := range [][]byte{area[:4096], area[4096:], outside[:512]} {
-		if got := do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, LengthBytes: int32(len(buf)), Buf: buf}); got[0].Err != nil {
+		if got := nvmetest.Do(t, q, nvmeioctl.IORequest{Op: nvmeioctl.OpWrite, LengthBytes: int32(len(buf)), Buf: buf}); got[0].Err != nil {
 			t.Error(i, got[0].Err)
 		}
 	}

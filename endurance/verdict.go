@@ -215,11 +215,11 @@ func MeasureWAF(samples []run.Sample, capacityBytes uint64, alphaMilli uint32, f
 // LifetimeWAF is the WAF of the drive's whole life, as one sample has it.
 func LifetimeWAF(s *run.Sample) run.WAF {
 	if s == nil {
-		return run.WAF{Reason: "not told: no samples"}
+		return run.WAF{Reason: "not reported: no samples"}
 	}
 	ws := WearSamples([]run.Sample{*s})
 	if len(ws) == 0 {
-		return run.WAF{Reason: "not told: the sample failed"}
+		return run.WAF{Reason: "not reported: the sample failed"}
 	}
 	return plainWAF(wear.Lifetime(&ws[0]))
 }
@@ -240,7 +240,7 @@ func plainWAF(w wear.WAF) run.WAF {
 // first of warm-up and measure with the same pattern and mix as the present one.
 func (l *ledger) workloadWAF() run.WAF {
 	if len(l.samples) == 0 {
-		return run.WAF{Reason: "not told: no samples"}
+		return run.WAF{Reason: "not reported: no samples"}
 	}
 	at := int(l.cp.Phase)
 	for at > 0 && l.job.Phases[at].Pattern == run.PatternNone {
@@ -311,12 +311,27 @@ func (l *ledger) verdict(state run.State, reason string) *run.Verdict {
 		v.SparePercent = int64(l.latest.SparePercent)
 	}
 	v.Deltas = deltas(l.cp.First, l.latest)
+	if n := l.cp.UncountedOpsMax; n != 0 {
+		v.Notes = append(v.Notes, uncounted(n, l.cp.Crashes, l.lapse))
+	}
 	if state.Resumable() {
 		v.ExitCode = run.ExitInterrupted
 		return v
 	}
 	l.fail(v)
 	return v
+}
+
+// uncounted says how much a run may have done that is in none of its figures.
+func uncounted(ops, crashes, lapse uint64) string {
+	text := fmt.Sprintf("up to %d operations before %d crashes may have been carried out and are in no row", ops, crashes)
+	if crashes == 1 {
+		text = fmt.Sprintf("up to %d operations before a crash may have been carried out and are in no row", ops)
+	}
+	if lapse > 1 {
+		text += fmt.Sprintf("; each stands for %d", lapse)
+	}
+	return text
 }
 
 // fail finds what keeps a run that ended from being good.
@@ -354,6 +369,10 @@ func (l *ledger) fail(v *run.Verdict) {
 	}
 	if l.cp.Pauses != 0 {
 		v.Notes = append(v.Notes, fmt.Sprintf("paused %d times to cool down, %d s in all", l.cp.Pauses, l.cp.PausedNS/second1))
+	}
+	if l.cp.Outages != 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("%d times nothing could be recorded, so nothing was done, for %.1f s in all, which are not counted as time at work",
+			l.cp.Outages, float64(l.cp.OutageNS)/second1))
 	}
 	if text := l.miscounted(); text != "" {
 		v.Notes = append(v.Notes, text)

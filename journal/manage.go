@@ -380,7 +380,7 @@ func phaseLatencies(ctx context.Context, q querier, number, phase int64, write b
 func (m *Measured) waf(v *run.Verdict, samples []run.Sample) {
 	switch {
 	case v == nil:
-		m.WAFReason = "not told: the run has no verdict"
+		m.WAFReason = "not reported: the run has no verdict"
 		return
 	case !v.WAF.Available:
 		m.WAF, m.WAFReason = v.WAF, v.WAF.Reason

@@ -222,7 +222,7 @@ func (r *showResult) wear(ctx context.Context, d *drive) {
 	smart, err := admin.SMARTLog(ctx, d.dev, nvmespec.BroadcastNSID)
 	if err != nil {
 		r.Problems = append(r.Problems, namespace.Problem{What: "SMART log", Error: err.Error()})
-		r.LifetimeWAFReason = "not told: the SMART log could not be read"
+		r.LifetimeWAFReason = "not reported: the SMART log could not be read"
 		return
 	}
 	r.Health = &smart
@@ -238,11 +238,11 @@ func (r *showResult) wear(ctx context.Context, d *drive) {
 func lifetimeWAF(ctx context.Context, d *drive, list []namespace.Namespace) run.WAF {
 	i := slices.IndexFunc(list, func(ns namespace.Namespace) bool { return ns.Error == "" && len(ns.Controllers) > 0 })
 	if i < 0 {
-		return run.WAF{Reason: "not told: no namespace is attached"}
+		return run.WAF{Reason: "not reported: no namespace is attached"}
 	}
 	sample, err := endurance.NewAdminSampler(d.dev, list[i].NSID).Sample(ctx)
 	if err != nil {
-		return run.WAF{Reason: "not told: " + err.Error()}
+		return run.WAF{Reason: "not reported: " + err.Error()}
 	}
 	return endurance.LifetimeWAF(&sample)
 }

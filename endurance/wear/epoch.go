@@ -143,10 +143,10 @@ func (s *stretch) add(samples []Sample, p pair, i, j int) {
 // waf is what the stretch amounts to.
 func (s *stretch) waf(samples []Sample, p pair) WAF {
 	if s.pieces == 0 || s.host.IsZero() || s.media.IsZero() {
-		return notAvailable("not told: the media counter changed fewer than two times while the host wrote")
+		return notAvailable("not reported: the media counter changed fewer than two times while the host wrote")
 	}
 	if s.hostLow <= 0 {
-		return notAvailable("not told: too little was written for the resolution of the counters")
+		return notAvailable("not reported: too little was written for the resolution of the counters")
 	}
 	w := WAF{
 		Available: true, HostBytes: s.host, MediaBytes: s.media,
@@ -158,7 +158,7 @@ func (s *stretch) waf(samples []Sample, p pair) WAF {
 	w.Low = max(0, (s.media.Float()-s.mediaErr)/s.hostHi*(1-1e-12))
 	w.High = (s.media.Float() + s.mediaErr) / s.hostLow * (1 + 1e-12)
 	if math.IsInf(w.High, 0) || math.IsNaN(w.High) || math.IsNaN(w.Low) {
-		return notAvailable("not told: too little was written for the resolution of the counters")
+		return notAvailable("not reported: too little was written for the resolution of the counters")
 	}
 	return w
 }

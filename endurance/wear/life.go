@@ -154,7 +154,7 @@ func (w *witness) life() Life {
 		}
 	}
 	if !(rate.High < math.Inf(1)) || !(rate.High > 0) {
-		return Life{Steps: w.steps, Reason: "not told: the drive has been written for less than an update of percentage used takes"}
+		return Life{Steps: w.steps, Reason: "not reported: the drive has been written for less than an update of percentage used takes"}
 	}
 	rate.Low = max(0, min(rate.Low, rate.High))
 	life.PercentPerByte = rate

@@ -64,7 +64,7 @@ type Result struct {
 func Measure(samples []Sample, o Options) Result {
 	r := Result{Epochs: Epochs(samples)}
 	if len(samples) == 0 {
-		r.WAF = notAvailable("not told: no samples")
+		r.WAF = notAvailable("not reported: no samples")
 		return r
 	}
 	p, reason := choose(&samples[len(samples)-1])
@@ -268,7 +268,7 @@ func Lifetime(s *Sample) WAF {
 	host, media := h.After.Times(h.UnitBytes), m.Units.Times(m.UnitBytes)
 	low := host.Float() - float64(h.UnitBytes)
 	if low <= 0 {
-		return notAvailable("not told: too little was written for the resolution of the counters")
+		return notAvailable("not reported: too little was written for the resolution of the counters")
 	}
 	return WAF{
 		Available: true, Value: media.Float() / host.Float(),

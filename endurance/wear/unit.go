@@ -37,7 +37,7 @@ func knownUnits() []uint64 {
 func CalibrateUnit(first, last *Sample) Unit {
 	two := []Sample{*first, *last}
 	if spans := Epochs(two); len(spans) != 1 {
-		return Unit{Reason: "not told: " + spans[1].Reason}
+		return Unit{Reason: "not reported: " + spans[1].Reason}
 	}
 	p, reason := choose(last)
 	if reason != "" {
@@ -50,7 +50,7 @@ func CalibrateUnit(first, last *Sample) Unit {
 	// Each end of a difference of counters may be a unit off.
 	const enough = 20
 	if count < enough || !(least > 0) {
-		return Unit{Reason: "not told: the media counter moved by fewer than 20 units"}
+		return Unit{Reason: "not reported: the media counter moved by fewer than 20 units"}
 	}
 	u := Unit{Available: true, Bytes: Interval{Low: least / (count + 1), High: most * sequentialWAFMax / (count - 1)}}
 	for _, k := range knownUnits() {
@@ -63,7 +63,7 @@ func CalibrateUnit(first, last *Sample) Unit {
 		u.Ratio = float64(u.Known[0]) * count / ((least + most) / 2)
 	}
 	if math.IsInf(u.Bytes.High, 0) || math.IsNaN(u.Bytes.High) {
-		return Unit{Reason: "not told: the counters are out of range"}
+		return Unit{Reason: "not reported: the counters are out of range"}
 	}
 	return u
 }

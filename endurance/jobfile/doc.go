@@ -41,7 +41,9 @@ type File struct {
 	Stops             []run.StopRule
 	Pause             run.Pause
 	Verify            run.Verify
-	Data              run.Data
+	// Data is what is written: whole blocks or headers only, and how far it
+	// compresses and repeats.
+	Data run.Data
 }
 
 // Drive is one of them.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +51,8 @@ stop:
   critical_warning: true
 pause: {at: 75, resume: 65}
 verify: {trust: flushed, flush_every: 1s}
+data: full
+compress_ratio: 2.5:1
 on_event: [/usr/bin/notify, --loud]
 metrics: /var/lib/nvop.prom
 `
@@ -83,6 +86,9 @@ func TestParse_everything(t *testing.T) {
 	// More than 2,400 drive writes in one phase.
 	if p[3].ZipfMilli != 1200 || p[3].End.DriveWritesMilli != 3_000_000 {
 		t.Errorf("phase 3: %+v", p[3])
+	}
+	if j.Data != (run.Data{CompressPermille: 400}) {
+		t.Errorf("data %+v", j.Data)
 	}
 	if len(j.Stops) != 3 || j.Pause != (run.Pause{AtCelsius: 75, ResumeCelsius: 65}) || j.Verify.Trust != run.TrustFlushed || j.Verify.FlushIntervalNS != 1e9 {
 		t.Errorf("%+v", j)
@@ -136,6 +142,10 @@ func TestParse_saysWhere(t *testing.T) {
 		"no phases":              {"version: 1\n", "1 to 64 phases"},
 		"no kind":                {with("  - kind: measure\n    rw: randwrite", "  - rw: randwrite"), "x:30:5: a phase needs its kind"},
 		"not YAML":               {"version: [1", "x:1:"},
+		"data of no kind":        {with("data: full", "data: most"), "x:40:7: \"most\" is none of full, headers"},
+		"ratio of headers":       {with("data: full", "data: headers"), "x:40:7: where only headers are written"},
+		"ratio below one":        {with("compress_ratio: 2.5:1", "dedup_ratio: 0.5"), "x:41:14: \"0.5\" is no ratio"},
+		"ratio in percent":       {with("2.5:1", "40%"), "x:41:17: \"40%\" is no ratio"},
 		"depth 0":                {with("depth: 64", "depth: 0"), "x:17:12: \"0\" is no whole number from 1"},
 	} {
 		f, err := Parse("x", []byte(c.text))
@@ -208,6 +218,45 @@ func TestValues(t *testing.T) {
 	}
 	if d, err := Duration("1.5d"); err != nil || d.Hours() != 36 {
 		t.Errorf("%v %v", d, err)
+	}
+}
+
+// Cases H5 and H6: ratios are what storage systems call so. What is written once
+// as headers only, and verified, is refused where it says so.
+func TestData(t *testing.T) {
+	for text, want := range map[string]uint16{"1": 0, "1:1": 0, "2": 500, "2.5": 400, "2.5:1": 400, "3": 333, "100": 10, "1.0001": 0} {
+		if n, err := Ratio(text); err != nil || n != want {
+			t.Errorf("%s: %d, %v, want %d", text, n, err, want)
+		}
+	}
+	for _, text := range []string{"", "0", "0.9", "-2", "101", "2:2", "1:2", "50%", "x", ":1", "1e1"} {
+		if n, err := Ratio(text); err == nil {
+			t.Errorf("%q is taken for %d", text, n)
+		}
+	}
+	const phase = "version: 1\nphases:\n  - {kind: measure, rw: randwrite, block: 4k, end: {size: 1GB}}\n"
+	const verify = "  - {kind: verify, rw: read, check: reads, end: {passes: 1}}\n"
+	for text, says := range map[string]string{
+		phase + "data: headers\n":                                       "",
+		phase + verify + "data: headers\n":                              "x:4:6: ",
+		phase + verify + "dedup_ratio: 4\n":                             "",
+		strings.Replace(phase, "4k", "512B", 1) + "dedup_ratio: 4\n":    "x:3:6: .*contents repeat in units of 4096 bytes, which operations of 512 bytes would break",
+		strings.Replace(phase, "4k", "512B", 1) + "compress_ratio: 4\n": "",
+	} {
+		f, err := Parse("x", []byte(text))
+		if err == nil {
+			_, err = f.Job(region())
+			if e, ok := errors.AsType[*Error](err); ok {
+				e.File = "x"
+			}
+		}
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		if ok, _ := regexp.MatchString("^"+says, said); !ok || (says == "") != (err == nil) {
+			t.Errorf("%s: %v, want %q", text, err, says)
+		}
 	}
 }
 

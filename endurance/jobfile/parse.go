@@ -68,6 +68,9 @@ type document struct {
 	Stop           stopDocument    `yaml:"stop"`
 	Pause          pauseDocument   `yaml:"pause"`
 	Verify         verifyDocument  `yaml:"verify"`
+	Data           scalar          `yaml:"data"`
+	CompressRatio  scalar          `yaml:"compress_ratio"`
+	DedupRatio     scalar          `yaml:"dedup_ratio"`
 	OnEvent        []scalar        `yaml:"on_event"`
 	Metrics        scalar          `yaml:"metrics"`
 }
@@ -466,5 +469,12 @@ func (r *reader) rules(f *File, d *document) {
 	}
 	if f.Verify.Trust == "completed" {
 		f.Verify.Trust = run.TrustCompleted
+	}
+	f.Data = run.Data{
+		HeaderOnly:       r.oneOf(d.Data, DataFull, DataHeaders) == DataHeaders,
+		CompressPermille: value(r, d.CompressRatio, Ratio), DedupPermille: value(r, d.DedupRatio, Ratio),
+	}
+	if f.Data.HeaderOnly && (d.CompressRatio.set || d.DedupRatio.set) {
+		r.fail(d.Data.at, "%s", HeadersHaveNoRatio("compress_ratio", "dedup_ratio"))
 	}
 }

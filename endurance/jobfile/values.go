@@ -110,6 +110,36 @@ func Milli(text string) (uint64, error) {
 	return 0, fmt.Errorf("%q is no number above 0", text)
 }
 
+// The words for what is written.
+const (
+	// DataFull makes every block anew; DataHeaders writes only each block's header
+	// over a body that stays ([run.Data]).
+	DataFull, DataHeaders = "full", "headers"
+)
+
+// HeadersHaveNoRatio says why what is written cannot be both.
+func HeadersHaveNoRatio(compress, dedup string) string {
+	return fmt.Sprintf("where only headers are written, the bodies are what they are: leave out %s and %s", compress, dedup)
+}
+
+// Ratio reads a ratio as storage systems give theirs: 2, 2.5 or 2:1 is how many
+// bytes of data come to one that is stored. It returns what is stored in
+// thousandths; 0 for a ratio of 1, where nothing is saved ([run.Data]).
+func Ratio(text string) (uint16, error) {
+	const most = 100
+	v, ok := decimal(strings.TrimSuffix(text, ":1"))
+	if !ok || v.Cmp(big.NewRat(1, 1)) < 0 || v.Cmp(big.NewRat(most, 1)) > 0 {
+		return 0, fmt.Errorf("%q is no ratio: how many bytes come to one that is stored, 1 to %d, such as 2 or 2.5:1", text, most)
+	}
+	v.Quo(big.NewRat(1000, 1), v)
+	v.Add(v, big.NewRat(1, 2))
+	permille := new(big.Int).Quo(v.Num(), v.Denom()).Uint64()
+	if permille >= 1000 {
+		return 0, nil
+	}
+	return uint16(permille), nil
+}
+
 // Percent reads a share of 100 with up to two decimals, in hundredths of a
 // percent. The sign is optional.
 func Percent(text string) (uint32, error) {

@@ -82,6 +82,14 @@ type Checkpoint struct {
 	Pauses        uint64 `json:"pauses,omitempty"`
 	PausedNS      int64  `json:"paused_ns,omitempty"`
 	PhasePausedNS int64  `json:"phase_paused_ns,omitempty"`
+	// Outages is how often nothing could be recorded, so that nothing was done, and
+	// OutageNS for how long in all; that is in none of the active times.
+	Outages  uint64 `json:"outages,omitempty"`
+	OutageNS int64  `json:"outage_ns,omitempty"`
+	// Crashes is how often the run went on after a crash, and UncountedOpsMax
+	// bounds the operations before them that are in no row ([GapRow]).
+	Crashes         uint64 `json:"crashes,omitempty"`
+	UncountedOpsMax uint64 `json:"uncounted_ops_max,omitempty"`
 	// First is the run's first sample and Measured that at the beginning of
 	// the first measured phase: what deltas are taken from.
 	First    *Sample `json:"first,omitempty"`

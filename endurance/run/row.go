@@ -19,8 +19,8 @@ const (
 	// FlagLate: completions of earlier seconds are counted here, because a
 	// worker was stuck when those seconds were written.
 	FlagLate
-	// FlagPaused: a rule held the workers in this second, so that the drive
-	// could cool down.
+	// FlagPaused: the workers were held in this second, by a rule so that the drive
+	// could cool down, or because nothing could be recorded.
 	FlagPaused
 )
 
@@ -88,8 +88,9 @@ type Row struct {
 	// Phase is the index of the phase in the job.
 	Phase uint32 `json:"phase"`
 	// ActiveNS is how much of the second the phase was at work, on the drive's
-	// calendar: 10^9 except in the first and last second of a phase. A drain
-	// after the phase's end can make it more.
+	// calendar: 10^9 except in the first and last second of a phase, and less, or
+	// 0, while nothing could be recorded. A drain after the phase's end can make
+	// it more.
 	ActiveNS int64 `json:"active_ns"`
 	Counts
 	Read  Latency `json:"read"`

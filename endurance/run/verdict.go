@@ -149,6 +149,9 @@ type Progress struct {
 	Totals Totals `json:"totals"`
 	// DonePermille is how much of the phase is done, 0 to 1000.
 	DonePermille int64 `json:"done_permille"`
+	// Trouble says why nothing can be recorded at the moment, so that nothing is
+	// done; empty when all is well.
+	Trouble string `json:"trouble,omitempty"`
 	// LeftNS estimates the wall time until the phase ends, in nanoseconds;
 	// NotAvailable when it cannot be told.
 	LeftNS int64 `json:"left_ns"`

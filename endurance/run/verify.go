@@ -161,6 +161,9 @@ type Verified struct {
 	// be told whether they are the last that was written, and blocks of which it
 	// is not known that they were ever written: the order draws anew.
 	Undecided uint64 `json:"undecided"`
+	// Unwritten are those of Unknown and Undecided that hold nothing of this run:
+	// as far as can be told it never wrote them.
+	Unwritten uint64 `json:"unwritten,omitempty"`
 
 	Lost        uint64 `json:"lost"`
 	Stale       uint64 `json:"stale"`
@@ -194,12 +197,21 @@ func (v *Verified) Of(kind MismatchKind) *uint64 {
 	return &v.Unreadable
 }
 
+// Decided says whether anything was decided of any block: that it is right, that
+// it is wrong, or that it is whole and this run's at least. Where nothing was,
+// nothing has been verified.
+func (v *Verified) Decided() bool {
+	undecided := v.Undecided - min(v.Undecided, v.Unwritten)
+	return v.Right+v.Mismatches()+undecided != 0
+}
+
 // Add adds what another stretch found.
 func (v *Verified) Add(w *Verified) {
 	v.Blocks += w.Blocks
 	v.Right += w.Right
 	v.Unknown += w.Unknown
 	v.Undecided += w.Undecided
+	v.Unwritten += w.Unwritten
 	for _, k := range MismatchKinds() {
 		*v.Of(k) += *w.Of(k)
 	}
@@ -270,6 +282,9 @@ func (j *Job) validateTrust() error {
 		return jobError("negative interval between flushes")
 	case v.Trust == TrustFlushed && v.FlushIntervalNS == 0 && v.Of == nil:
 		return jobError("only flushed writes are trusted, and nothing is ever flushed: give an interval")
+	case j.dedupBreaks() != 0:
+		return jobError("contents repeat in units of %d bytes, which operations of %d bytes would break: let sizes and alignment be multiples of it",
+			j.DedupUnitBytes(), j.dedupBreaks())
 	case j.Checks() && j.TimeLapse > 1:
 		return jobError("under time lapse each block stands for many: nothing can be verified")
 	case v.Of != nil:
@@ -295,6 +310,37 @@ type Data struct {
 	// not compress and stays in the buffer: it takes less of the processor, no two
 	// blocks are equal, and nothing can be verified.
 	HeaderOnly bool `json:"header_only,omitempty"`
+}
+
+// DedupUnitBytes is what is repeated as one: 4 KiB, or a logical block where that
+// is larger.
+func (j *Job) DedupUnitBytes() uint32 { return max(4096, j.LBABytes) }
+
+// dedupBreaks is the size or alignment of operations that would write part of a
+// repeated unit, so that it is no longer what it repeats; 0 where none does.
+func (j *Job) dedupBreaks() uint32 {
+	if j.Data.DedupPermille%1000 == 0 {
+		return 0
+	}
+	for i := range j.Phases {
+		p := &j.Phases[i]
+		if p.Pattern == PatternNone || p.ReadPercent == 100 {
+			continue
+		}
+		sizes := []uint32{p.BlockBytes}
+		if p.Mixed() {
+			sizes = []uint32{p.Align()}
+			for _, s := range p.SizesOf(true) {
+				sizes = append(sizes, s.Bytes)
+			}
+		}
+		for _, n := range sizes {
+			if n%j.DedupUnitBytes() != 0 {
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 // GenerationGranuleBytes is how many bytes of the drive share a byte of the

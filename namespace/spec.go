@@ -15,7 +15,6 @@ const SpecVersion = 1
 // Limits of a spec, so that a hostile file cannot take the machine.
 const (
 	specMaxBytes      = 1 << 20
-	specMaxDepth      = 32
 	specMaxRules      = 4096
 	specMaxNamespaces = 1024
 )

@@ -170,8 +170,8 @@ func TestParseSpecs_newErrorsCarryTheirPlace(t *testing.T) {
 		{"version: 1\npower: 1\n", "x:2:8: power: a mapping belongs here"},
 		{"version: 1\ndrives: []\n", "x:2:9: drives: the list is empty"},
 		{"version: 1\npower: {state: 1}\ndrives: [{}]\n", "x:2:8: power: "},
-		{"version: 1\nnamespaces: " + strings.Repeat("[", 100) + "\n", "x: brackets are nested"},
-		{"version: 1\nnamespaces: " + strings.Repeat("- ", 3000) + "\n", "x: a line has more than"},
+		{"version: 1\nnamespaces: " + strings.Repeat("[", 100) + "\n", "x:2:1: brackets are nested"},
+		{"version: 1\nnamespaces: " + strings.Repeat("- ", 3000) + "\n", "x:2:1: lists are nested"},
 	} {
 		_, err := ParseSpecs("x", []byte(c.text))
 		if e, ok := errors.AsType[*SpecError](err); !ok || !strings.HasPrefix(e.Error(), c.want) || e.ExitCode() != 80 {

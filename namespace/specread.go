@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -13,9 +12,9 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"nvop/namespace/firmware"
+	"nvop/namespace/yamltree"
 )
 
 // ParseSpecs reads a file of specs: one for all, or a list of them under
@@ -48,18 +47,15 @@ type specReader struct {
 	places map[string]Place
 }
 
-// document parses the text. The library has been seen to panic on hostile text,
-// so a panic becomes an error; what would make its recursion deep is refused first.
+// document parses the text. What the library makes of hostile text may be a tree
+// with holes, so a panic on the way through it becomes an error.
 func (r *specReader) document(text []byte) (body ast.Node, err error) {
-	if err := r.sane(text); err != nil {
-		return nil, err
-	}
 	defer func() {
 		if p := recover(); p != nil {
 			body, err = nil, r.fail("", nil, "the file cannot be parsed: %v", p)
 		}
 	}()
-	file, err := parser.ParseBytes(text, 0)
+	file, err := yamltree.Parse(text, specMaxBytes)
 	if err != nil {
 		return nil, r.yamlError(err)
 	}
@@ -81,33 +77,6 @@ func (r *specReader) document(text []byte) (body ast.Node, err error) {
 		return nil, r.fail("", plain.found, "tags, anchors, aliases and merges are not used in a spec")
 	}
 	return body, nil
-}
-
-// sane bounds what the parser is given: size, nesting and the length of a line,
-// by which block sequences nest.
-func (r *specReader) sane(text []byte) error {
-	const lineMax = 4096
-	if len(text) > specMaxBytes {
-		return r.fail("", nil, "the file has more than %d bytes", specMaxBytes)
-	}
-	depth := 0
-	for line := range bytes.Lines(text) {
-		if len(line) > lineMax {
-			return r.fail("", nil, "a line has more than %d bytes", lineMax)
-		}
-		for _, c := range line {
-			switch c {
-			case '[', '{':
-				depth++
-			case ']', '}':
-				depth--
-			}
-		}
-		if depth > specMaxDepth {
-			return r.fail("", nil, "brackets are nested more than %d deep", specMaxDepth)
-		}
-	}
-	return nil
 }
 
 // plainYAML looks for what makes YAML more than a tree of plain values.
@@ -142,7 +111,9 @@ func (r *specReader) fail(field string, node ast.Node, format string, args ...an
 // yamlError turns an error of the library into one line with its place.
 func (r *specReader) yamlError(err error) error {
 	e := &SpecError{File: r.file, Reason: err.Error()}
-	if y, ok := errors.AsType[yaml.Error](err); ok {
+	if y, ok := errors.AsType[*yamltree.Error](err); ok {
+		e.Line, e.Column, e.Reason = y.Line, y.Column, y.Reason
+	} else if y, ok := errors.AsType[yaml.Error](err); ok {
 		e.Reason = y.GetMessage()
 		if token := y.GetToken(); token != nil && token.Position != nil {
 			e.Line, e.Column = token.Position.Line, token.Position.Column

@@ -1,7 +1,6 @@
 package jobfile
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -11,9 +10,9 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"nvop/endurance/run"
+	"nvop/namespace/yamltree"
 )
 
 const (
@@ -151,9 +150,6 @@ func Parse(name string, text []byte) (*File, error) {
 }
 
 func parse(text []byte) (*File, error) {
-	if len(text) > maxFileBytes {
-		return nil, fault(Place{}, "the file has more than %d bytes", maxFileBytes)
-	}
 	doc, err := read(text)
 	if err != nil {
 		return nil, err
@@ -163,45 +159,15 @@ func parse(text []byte) (*File, error) {
 	return f, r.err
 }
 
-// shallow refuses text whose nesting the library would follow at a cost of
-// memory that grows with its square. Brackets in quotes count too: a run file
-// has no use for so many.
-func shallow(text []byte) error {
-	const most = 64
-	depth, line := 0, 1
-	for _, c := range text {
-		switch c {
-		case '[', '{':
-			depth++
-		case ']', '}':
-			depth--
-		case '\n':
-			line++
-		}
-		if depth > most {
-			return fault(Place{line, 1}, "brackets are nested more than %d deep", most)
-		}
-	}
-	for i, l := range bytes.Split(text, []byte("\n")) {
-		if dashes := bytes.Count(l, []byte("- ")) + bytes.Count(l, []byte("? ")); dashes > most {
-			return fault(Place{i + 1, 1}, "lists are nested more than %d deep", most)
-		}
-	}
-	return nil
-}
-
-// read parses the text. The library has been seen to panic on hostile text, so
-// what a run file does not need is refused first, and a panic becomes an error.
+// read parses the text and turns it into a document. The library has been seen to
+// panic on hostile text, so a panic becomes an error.
 func read(text []byte) (doc document, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault(Place{}, "the file cannot be parsed: %v", p)
 		}
 	}()
-	if err := shallow(text); err != nil {
-		return doc, err
-	}
-	file, err := parser.ParseBytes(text, 0)
+	file, err := yamltree.Parse(text, maxFileBytes)
 	if err != nil {
 		return doc, libraryError(err)
 	}
@@ -279,7 +245,9 @@ func libraryError(err error) error {
 		return e
 	}
 	at, reason := Place{}, err.Error()
-	if e, ok := errors.AsType[yaml.Error](err); ok {
+	if e, ok := errors.AsType[*yamltree.Error](err); ok {
+		at, reason = Place{e.Line, e.Column}, e.Reason
+	} else if e, ok := errors.AsType[yaml.Error](err); ok {
 		reason = e.GetMessage()
 		if t := e.GetToken(); t != nil && t.Position != nil {
 			at = Place{t.Position.Line, t.Position.Column}

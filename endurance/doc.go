@@ -79,6 +79,10 @@ type Config struct {
 	Resume *run.Checkpoint
 	// Of is the run that is verified, when the job only reads what another wrote.
 	Of *Written
+	// Runs are the names of the runs that are known, by the number that each puts
+	// into its blocks ([run.DataRun]): a block of one of them is called so. It is
+	// not changed while the run lasts.
+	Runs map[uint64]string
 	// Samples are those already recorded of the run, when it is resumed: WAF
 	// is computed over them and the new ones.
 	Samples []run.Sample

@@ -1,6 +1,7 @@
 package endurance
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -61,10 +62,14 @@ type ledger struct {
 	rules   rules
 
 	scribe *scribe
-	// waiting says that a commit is being tried again and again, and that the
-	// workers are held meanwhile.
-	waiting bool
-	pending uint64 // the mark that the commit under way will allow
+	// waiting says that a commit is being tried again and again, for the reason of
+	// trouble, and that the workers are held meanwhile. The driver is told of its
+	// beginning and its end.
+	waiting     bool
+	trouble     string
+	onTrouble   func(err error)
+	onRecovered func()
+	pending     uint64 // the mark that the commit under way will allow
 	// crashHigh is how far a session that crashed in this phase may have gone.
 	crashHigh uint64
 	failure   error // of the journal or the drive's file
@@ -207,6 +212,9 @@ type rowTime struct {
 	second     int64
 	wallUnixNS int64
 	activeNS   int64
+	// outageNS is how much of the second nothing could be recorded in; none of it is
+	// in activeNS.
+	outageNS int64
 	// silent is what workers that do not answer had in flight when last heard.
 	silent uint32
 }
@@ -240,7 +248,7 @@ func (l *ledger) row(t rowTime, tallies []*tally) {
 		l.polled = false
 	}
 	l.watch(&r)
-	l.heed(&r)
+	l.heed(&r, t.outageNS)
 	l.batch.Rows = append(l.batch.Rows, r)
 	for _, totals := range []*run.Totals{&l.cp.Totals, &l.cp.PhaseTotals} {
 		totals.Add(r.Counts)
@@ -449,27 +457,6 @@ func (l *ledger) keep(s run.Sample) {
 	l.samples = kept
 }
 
-// settle waits for the commit under way and lets the workers go as far as it
-// reserved.
-func (l *ledger) settle() error {
-	if l.scribe.busy {
-		l.settled(<-l.scribe.out)
-	}
-	return l.failure
-}
-
-// settled takes the outcome of the commit under way.
-func (l *ledger) settled(err error) {
-	l.scribe.busy = false
-	if err != nil {
-		if l.failure == nil {
-			l.failure = fmt.Errorf("record checkpoint %d: %w", l.cp.Number, err)
-		}
-		return
-	}
-	l.track.high.Store(l.pending)
-}
-
 // commit hands over everything since the last commit, with a checkpoint. It
 // waits for the commit before, not for this one.
 func (l *ledger) commit(state run.State, clockNS int64, verdict *run.Verdict) error {
@@ -485,6 +472,8 @@ func (l *ledger) commit(state run.State, clockNS int64, verdict *run.Verdict) er
 	}
 	b := l.batch
 	b.Checkpoint, b.Verdict = l.cp, verdict
+	// Those of a row come when it is made, those of the moment at once.
+	slices.SortStableFunc(b.Events, func(x, y run.Event) int { return cmp.Compare(x.Second, y.Second) })
 	l.pending = l.cp.ReservedHigh
 	l.batch, l.spare = l.spare, l.batch
 	clearBatch(l.batch)

@@ -135,12 +135,26 @@ func (w *worker) isHeld(until nvmeioctl.Instant) bool {
 		return false
 	}
 	w.pace.hold(until)
-	if w.now == nil {
+	switch {
+	case w.now == nil:
 		w.wait(until+1, until)
-	} else {
+	case w.track.unrecorded.Load():
+		w.pace.wake = until.Add(holdLook) // the phase's time stands still
+	default:
+		w.extend()
 		w.wait(until.Add(holdLook), until)
 	}
 	return true
+}
+
+// extend moves the phase's end by how long nothing could be recorded.
+func (w *worker) extend() {
+	if lost := w.track.lostNS.Load(); lost != w.lostNS {
+		if w.deadline != nvmeioctl.Never {
+			w.deadline += nvmeioctl.Instant(lost - w.lostNS)
+		}
+		w.lostNS = lost
+	}
 }
 
 // wait notes that nothing is due before an instant. The end of the phase's time

@@ -69,12 +69,12 @@ type machine struct {
 	stopped    nvmeioctl.Instant // when submission was stopped
 	begun      nvmeioctl.Instant // when the phase was given to the threads
 	lostThread bool
-	// hangs is what does not come back; troubleSince is when recording began to
-	// fail.
-	hangs        chan hang
-	troubleSince nvmeioctl.Instant
-	fruitless    fruitless
-	look         lookout
+	// hangs is what does not come back; outages are when nothing could be recorded,
+	// as far as there are no rows of it yet.
+	hangs     chan hang
+	outages   []outage
+	fruitless fruitless
+	look      lookout
 }
 
 // Run carries out a job on real queues, one thread a worker, until it is
@@ -103,6 +103,7 @@ func Run(ctx context.Context, cfg Config) (run.Verdict, error) {
 	}
 	m := &machine{session: s, clock: cfg.Clock, tallies: make(chan *tally, talliesPerWorker*int(cfg.Job.Workers))}
 	m.hangs = make(chan hang, 2*cfg.Job.Workers)
+	s.ledger.onTrouble, s.ledger.onRecovered = m.troubled, m.recovered
 	if err := m.open(); err != nil {
 		m.dismiss()
 		m.running.Wait()
@@ -314,10 +315,6 @@ func (m *machine) wallOf(second int64) int64 {
 func (m *machine) phase(ctx context.Context) error {
 	l := m.ledger
 	start := m.startOf(l.cp.NextSecond)
-	deadline := nvmeioctl.Never
-	if d := l.stage.End.DurationNS; d != 0 {
-		deadline = start.Add(time.Duration(max(d-l.cp.PhaseActiveNS, 0)))
-	}
 	low := m.reset()
 	if err := m.commit(); err != nil {
 		return err
@@ -326,6 +323,10 @@ func (m *machine) phase(ctx context.Context) error {
 		return err
 	}
 	m.over, m.begun = 0, max(m.clock.Now(), start)
+	deadline := nvmeioctl.Never
+	if d := l.stage.End.DurationNS; d != 0 {
+		deadline = m.begun.Add(time.Duration(max(d-l.cp.PhaseActiveNS, 0)))
+	}
 	for i, t := range m.threads {
 		t.through, t.inFlight = l.cp.NextSecond-1, 0
 		mark := l.marks[i]
@@ -368,9 +369,9 @@ func (m *machine) keep(ctx context.Context) {
 		case t := <-m.tallies:
 			m.arrive(t)
 		case err := <-m.ledger.scribe.out:
-			m.settled(err)
+			m.ledger.settled(err)
 		case err := <-m.ledger.scribe.trouble:
-			m.troubled(err)
+			m.ledger.troubled(err)
 		case h := <-m.hangs:
 			m.hanging(h)
 		case s := <-m.health.results:
@@ -426,12 +427,13 @@ func (m *machine) rows() {
 		if m.skip(second) {
 			continue
 		}
-		m.row(second, m.active(second, m.startOf(second+1)), silent)
+		m.row(second, m.startOf(second+1), silent)
 	}
 }
 
-// row makes one row of what has arrived for it, or late for one before it.
-func (m *machine) row(second, activeNS int64, silent uint32) {
+// row makes one row, until an instant, of what has arrived for it, or late for one
+// before it.
+func (m *machine) row(second int64, until nvmeioctl.Instant, silent uint32) {
 	var tallies []*tally
 	for _, t := range m.threads {
 		rest := t.arrived[:0]
@@ -444,7 +446,9 @@ func (m *machine) row(second, activeNS int64, silent uint32) {
 		}
 		t.arrived = rest
 	}
-	m.ledger.row(rowTime{second: second, wallUnixNS: m.wallOf(second), activeNS: activeNS, silent: silent}, tallies)
+	t := rowTime{second: second, wallUnixNS: m.wallOf(second), silent: silent}
+	t.activeNS, t.outageNS = m.active(second, until)
+	m.ledger.row(t, tallies)
 	for _, y := range tallies {
 		y.reset()
 		m.threads[y.worker].free <- y
@@ -469,16 +473,21 @@ func (m *machine) last() {
 		return
 	}
 	for final := m.secondOf(end); m.ledger.cp.NextSecond < final; {
-		m.row(m.ledger.cp.NextSecond, m.active(m.ledger.cp.NextSecond, m.startOf(m.ledger.cp.NextSecond+1)), 0)
+		m.row(m.ledger.cp.NextSecond, m.startOf(m.ledger.cp.NextSecond+1), 0)
 	}
 	second := m.ledger.cp.NextSecond
-	m.row(second, m.active(second, min(end, m.startOf(second+1))), 0)
+	m.row(second, min(end, m.startOf(second+1)), 0)
 	m.forget()
 }
 
-// active is how much of a second the phase was at work, until an instant.
-func (m *machine) active(second int64, until nvmeioctl.Instant) int64 {
-	return max(int64(until-max(m.startOf(second), m.begun)), 1)
+// active is how much of a second, until an instant, the phase was at work, and in
+// how much of it nothing could be recorded.
+func (m *machine) active(second int64, until nvmeioctl.Instant) (activeNS, outageNS int64) {
+	from := max(m.startOf(second), m.begun)
+	if outageNS = m.outageWithin(from, until); outageNS != 0 {
+		return max(int64(until-from)-outageNS, 0), outageNS
+	}
+	return max(int64(until-from), 1), 0
 }
 
 // forget takes in what empty tallies say of the marks, and frees all of them.

@@ -52,12 +52,16 @@ func (l *ledger) judgeRow() {
 	}
 }
 
-// heed marks a row that a pause touched and looks whether the rate is steady.
-func (l *ledger) heed(r *run.Row) {
-	if l.rules.held || l.waiting || l.cp.Pauses != 0 && r.Second <= l.rules.heldThrough {
-		r.Flags |= run.FlagPaused
+// heed marks a row that a pause touched, or in which nothing could be recorded for
+// a while, and looks whether the rate is steady.
+func (l *ledger) heed(r *run.Row, outageNS int64) {
+	hot := l.rules.held || l.cp.Pauses != 0 && r.Second <= l.rules.heldThrough
+	if hot {
 		l.cp.PausedNS += r.ActiveNS
 		l.cp.PhasePausedNS += r.ActiveNS
+	}
+	if hot || outageNS != 0 {
+		r.Flags |= run.FlagPaused
 		l.rules.steady.interrupted()
 		return
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"nvop/endurance/run"
+	"nvop/nvmeioctl"
 )
 
 // retryEvery is how long lies between two tries of a commit that failed for a
@@ -82,35 +84,104 @@ func (s *scribe) stop() {
 	}
 }
 
-// troubled holds the workers while a commit fails: nothing may be written to the
-// drive that cannot be recorded. Rows go on, and are recorded when it goes well.
-func (m *machine) troubled(err error) {
-	l := m.ledger
+// settle waits for the commit under way, however often it is tried again, and lets
+// the workers go as far as it reserved.
+func (l *ledger) settle() error {
+	for l.scribe.busy {
+		select {
+		case err := <-l.scribe.out:
+			l.settled(err)
+		case err := <-l.scribe.trouble:
+			l.troubled(err)
+		}
+	}
+	return l.failure
+}
+
+// settled takes the outcome of the commit under way.
+func (l *ledger) settled(err error) {
+	l.scribe.busy = false
+	if err != nil {
+		if l.failure == nil {
+			l.failure = fmt.Errorf("record checkpoint %d: %w", l.cp.Number, err)
+		}
+		return
+	}
+	l.track.high.Store(l.pending)
+	if !l.waiting {
+		return
+	}
+	l.waiting, l.trouble = false, ""
+	if l.onRecovered != nil {
+		l.onRecovered()
+	}
+}
+
+// troubled notes that the commit under way failed and is tried again.
+func (l *ledger) troubled(err error) {
 	if l.waiting {
 		return
 	}
-	l.waiting, m.troubleSince = true, m.clock.Now()
+	l.waiting, l.trouble = true, err.Error()
+	if l.onTrouble != nil {
+		l.onTrouble(err)
+	}
+}
+
+// outage is a stretch of time in which nothing could be recorded; to is Never
+// while it lasts.
+type outage struct{ from, to nvmeioctl.Instant }
+
+// within is how much of a stretch lies in the outage.
+func (o outage) within(from, to nvmeioctl.Instant) int64 {
+	return max(int64(min(to, o.to)-max(from, o.from)), 0)
+}
+
+// troubled holds the workers while a commit fails: nothing may be written to the
+// drive that cannot be recorded. Rows go on, and are recorded when it goes well;
+// the time is none at work, and does not count towards the end of a phase.
+func (m *machine) troubled(err error) {
+	l := m.ledger
+	now := m.clock.Now()
+	m.outages = append(m.outages, outage{from: now, to: nvmeioctl.Never})
+	m.track.unrecorded.Store(true)
 	m.track.hold.Store(true)
-	l.event(m.secondOf(m.troubleSince), run.EventPaused, fmt.Sprintf("nothing can be recorded, so nothing is done: %v; tried again every second", err))
+	l.cp.Outages++
+	l.event(m.secondOf(now), run.EventPaused, fmt.Sprintf("nothing can be recorded, so nothing is done: %v; tried again every second", err))
 	m.report(true)
 }
 
 // recovered lets the workers go on after a commit went well again.
 func (m *machine) recovered() {
 	l := m.ledger
-	if !l.waiting {
-		return
-	}
-	l.waiting = false
-	m.track.hold.Store(l.rules.held)
 	now := m.clock.Now()
-	l.event(m.secondOf(now), run.EventContinued, fmt.Sprintf("it can be recorded again, after %.0f s", now.Sub(m.troubleSince).Seconds()))
+	o := &m.outages[len(m.outages)-1]
+	o.to = now
+	l.cp.OutageNS += int64(now - o.from)
+	// In this order: who sees that it may go on knows how long it was held.
+	m.track.lostNS.Add(int64(now - o.from))
+	m.track.hold.Store(l.rules.held)
+	m.track.unrecorded.Store(false)
+	l.event(m.secondOf(now), run.EventContinued, fmt.Sprintf("it can be recorded again, after %.1f s", now.Sub(o.from).Seconds()))
+	m.report(true)
 }
 
-// settled takes the outcome of the commit under way.
-func (m *machine) settled(err error) {
-	m.ledger.settled(err)
-	if err == nil {
-		m.recovered()
+// outageWithin is how much of a stretch lies in outages. Those that ended before
+// the rows that are still to be made are forgotten.
+func (m *machine) outageWithin(from, to nvmeioctl.Instant) int64 {
+	oldest := m.startOf(m.ledger.cp.NextSecond)
+	m.outages = slices.DeleteFunc(m.outages, func(o outage) bool { return o.to <= oldest })
+	n := int64(0)
+	for _, o := range m.outages {
+		n += o.within(from, to)
 	}
+	return n
+}
+
+// tellTrouble lets a simulated run say that nothing can be recorded, and that it
+// can be again. It is no event: one seed gives one history, and in the drive's
+// time nothing passes meanwhile.
+func (m *simulation) tellTrouble() {
+	m.ledger.onTrouble = func(error) { m.report(true) }
+	m.ledger.onRecovered = func() { m.report(true) }
 }

@@ -53,7 +53,7 @@ func newSession(ctx context.Context, cfg *Config, now time.Time) (*session, erro
 	if cfg.StartWallUnixNS == 0 {
 		cfg.StartWallUnixNS = now.UnixNano()
 	}
-	s := &session{cfg: cfg, job: job, track: &track{lanes: make([]lane, job.Workers)}, state: run.StateRunning}
+	s := &session{cfg: cfg, job: job, track: &track{lanes: make([]lane, job.Workers), runs: cfg.Runs}, state: run.StateRunning}
 	for i := range job.Phases {
 		st, err := newStage(job, i)
 		if err != nil {
@@ -137,12 +137,18 @@ func (s *session) opening(gap int64) {
 				row.UncountedOpsMax += (cp.ReservedHigh-m.Next-1)/uint64(len(cp.Workers)) + 1
 			}
 		}
+		l.cp.Crashes++
+		l.cp.UncountedOpsMax += row.UncountedOpsMax
 	}
 	l.first += gap
 	l.cp.NextSecond = l.first
 	row.WallUnixNS = l.wall(l.first)
 	l.batch.Gaps = append(l.batch.Gaps, row)
-	l.event(l.first, run.EventResumed, row.Reason)
+	text := row.Reason
+	if row.UncountedOpsMax != 0 {
+		text += ": " + uncounted(row.UncountedOpsMax, 1, l.lapse)
+	}
+	l.event(l.first, run.EventResumed, text)
 	if gap != 0 {
 		// A histogram's span has no holes.
 		l.closeSpan()
@@ -231,7 +237,7 @@ func (s *session) report(always bool) {
 	}
 	p := run.Progress{
 		State: s.state, Phase: l.cp.Phase, Totals: l.cp.Totals, Second: l.cp.NextSecond - 1, LeftNS: run.NotAvailable,
-		WAF: l.workloadWAF(), Sample: l.latest,
+		WAF: l.workloadWAF(), Sample: l.latest, Trouble: l.trouble,
 	}
 	if l.stage != nil {
 		p.Kind = l.stage.Kind

@@ -62,6 +62,7 @@ func Simulate(ctx context.Context, cfg Config, drive *nvmeioctl.VirtualClock) (r
 	}
 	m := &simulation{session: s, drive: drive, base: drive.Now(), baseUTC: drive.Wall().UnixNano()}
 	defer m.close()
+	m.tellTrouble()
 	if err := m.open(); err != nil {
 		return s.abandon(err)
 	}

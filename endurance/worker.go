@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/bits"
 	"sort"
-	"sync/atomic"
 	"syscall"
 
 	"nvop/endurance/run"
@@ -15,134 +14,6 @@ import (
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/pattern"
 )
-
-const (
-	// errorsKept is how many failed operations of a second a worker lists; the
-	// rest are counted.
-	errorsKept = 16
-	// sequentialAhead is how many operations a worker of a sequential phase may
-	// be ahead of the slowest one, beyond its depth: so little that all of them
-	// together are one stream.
-	sequentialAhead = 64
-)
-
-const (
-	dirRead = iota
-	dirWrite
-	directions
-)
-
-// ioFailure is one operation that did not succeed.
-type ioFailure struct {
-	op     workload.Op
-	status uint16
-	err    error
-	flush  bool
-}
-
-// tally is what one worker did in one second, and where it then stood. A worker
-// has a few of them, which travel to the ledger and back.
-type tally struct {
-	// worker is whose tally this is; second is the run's second it belongs to,
-	// and through the last second it knows to be over.
-	worker          int
-	second, through int64
-	ops, bytes      [directions]uint64
-	errors          [directions]uint64
-	hist            [directions]*stats.Histogram
-	// late are latencies from when an operation was due, under a rate; nil until
-	// there are some.
-	late     [directions]*stats.Histogram
-	failures []ioFailure
-	mark     run.WorkerMark
-	inFlight uint32
-	lastDone nvmeioctl.Instant
-	drained  bool
-	// waited says that the phase's time ran out while nothing was due.
-	waited bool
-	// verified counts what was compared, mismatches are those listed.
-	verified   run.Verified
-	mismatches []run.Mismatch
-	// flushed is the position below which everything had completed when a flush
-	// began that has completed.
-	flushed uint64
-	// merged says that it holds more than its second, since no other was free.
-	merged bool
-	// finished is the last tally of a phase; fatal says why it came early.
-	finished bool
-	fatal    error
-}
-
-func newTally(worker, depth int) *tally {
-	t := &tally{worker: worker, failures: make([]ioFailure, 0, errorsKept)}
-	t.mark.Incomplete = make([]uint64, 0, 2*depth)
-	for d := range t.hist {
-		t.hist[d] = stats.NewHistogram()
-	}
-	return t
-}
-
-func (t *tally) reset() {
-	t.ops, t.bytes, t.errors = [directions]uint64{}, [directions]uint64{}, [directions]uint64{}
-	for d, h := range t.hist {
-		h.Reset()
-		if t.late[d] != nil {
-			t.late[d].Reset()
-		}
-	}
-	t.failures = t.failures[:0]
-	t.verified, t.mismatches, t.flushed = run.Verified{}, t.mismatches[:0], 0
-	t.mark.Incomplete = t.mark.Incomplete[:0]
-	t.drained, t.waited, t.merged, t.finished, t.fatal = false, false, false, false, nil
-}
-
-// empty says whether nothing completed.
-func (t *tally) empty() bool {
-	return t.ops == [directions]uint64{} && t.errors == [directions]uint64{}
-}
-
-// lane is what one worker lets the others see, on a cache line of its own. It
-// is touched a few times a batch, never per operation.
-type lane struct {
-	// next is the worker's next position.
-	next atomic.Uint64
-	// pass says that the worker has completed all of its passes below it.
-	pass atomic.Uint64
-	_    [48]byte
-}
-
-// track is what the workers of a phase share.
-type track struct {
-	// high is the committed reserved high-water mark: nothing at or above it
-	// may be submitted.
-	high atomic.Uint64
-	// stop ends submission; what is outstanding is still waited for.
-	stop atomic.Bool
-	// hold keeps the workers from submitting until it is taken back.
-	hold  atomic.Bool
-	lanes []lane
-	// source is the data of the run, history what was written before the phase,
-	// which changes between phases only.
-	source  *pattern.Source
-	history *history
-	// crashHigh is how far a session that crashed in this phase may have gone.
-	// resumed is, by worker, where this session went on in the phase: everything
-	// from there on it did itself.
-	crashHigh uint64
-	resumed   []uint64
-	// generations is nil unless the job keeps a generation map.
-	generations *generationMap
-	doubts      doubtList
-}
-
-// slowest is the smallest value of one field of all lanes.
-func (t *track) slowest(field func(*lane) uint64) uint64 {
-	low := uint64(math.MaxUint64)
-	for i := range t.lanes {
-		low = min(low, field(&t.lanes[i]))
-	}
-	return low
-}
 
 // slot is one operation in flight.
 type slot struct {
@@ -201,6 +72,8 @@ type worker struct {
 	pace schedule
 
 	deadline nvmeioctl.Instant
+	// lostNS is how far the deadline has been moved for what could not be recorded.
+	lostNS int64
 	// now reads the clock where time is real; nil in virtual time.
 	now func() nvmeioctl.Instant
 	// floor is the earliest time of a submission: now, where time is real.
@@ -275,7 +148,8 @@ func (w *worker) begin(s *stage, lbaBytes uint32, mark run.WorkerMark, low uint6
 	if w.inspect, err = w.newInspector(s, lbaBytes); err != nil {
 		return err
 	}
-	w.stage, w.gen, w.lbaShift, w.deadline = s, gen, uint8(bits.TrailingZeros32(lbaBytes)), deadline
+	w.stage, w.gen, w.lbaShift = s, gen, uint8(bits.TrailingZeros32(lbaBytes))
+	w.deadline, w.lostNS = deadline, w.track.lostNS.Load()
 	w.next, w.pass, w.index = mark.Next, 0, mark.Next
 	if s.blocks != 0 {
 		w.pass, w.index = mark.Next/s.blocks, mark.Next%s.blocks
@@ -369,211 +243,6 @@ func (w *worker) fail(err error) {
 	if w.fatal == nil {
 		w.fatal = err
 	}
-}
-
-// fill makes requests for the free slots, in the order they became free, as far
-// as they are due. until is the step's end: in virtual time what is due by then
-// can be submitted, in real time what is due now.
-func (w *worker) fill(until nvmeioctl.Instant) {
-	w.requests = w.requests[:0]
-	w.lookAgain()
-	w.flushDue(false)
-	w.fillSlots(until)
-	w.flushDue(true)
-}
-
-// fillSlots gives the free slots operations.
-func (w *worker) fillSlots(until nvmeioctl.Instant) {
-	used := 0
-	if w.fatal != nil || w.track.stop.Load() {
-		w.exhausted = true
-		return
-	}
-	if w.now != nil {
-		until = w.floor
-	}
-	if w.isHeld(until) {
-		return
-	}
-	for _, tag := range w.free {
-		s := &w.slots[tag]
-		at := max(s.free, w.floor)
-		if at >= w.deadline {
-			w.exhausted = true
-			break
-		}
-		s.due = nvmeioctl.Never
-		if w.pace.period != 0 && len(w.retry) == 0 {
-			due := w.pace.due(w.next)
-			if due > until {
-				w.wait(due, until)
-				break
-			}
-			if at, s.due = max(at, due), due; at >= w.deadline {
-				w.exhausted = true
-				break
-			}
-		}
-		if !w.claim(s) {
-			break
-		}
-		used++
-		w.pace.behind(s.due, s.free)
-		s.at, s.busy = at, true
-		r := nvmeioctl.IORequest{
-			Op: nvmeioctl.OpRead, Tag: tag, OffsetBytes: s.op.OffsetBytes, LengthBytes: s.op.LengthBytes, At: at,
-		}
-		if s.op.Write {
-			r.Op = nvmeioctl.OpWrite
-		}
-		if w.data != nil {
-			r.Buf = w.buffers[tag][:s.op.LengthBytes]
-			if s.op.Write {
-				w.contents(r.Buf, s)
-			}
-		}
-		w.requests = append(w.requests, r)
-	}
-	if used != 0 {
-		w.free = w.free[:copy(w.free, w.free[used:])]
-		w.lane.next.Store(w.next)
-	}
-}
-
-// contents makes what a write transfers.
-func (w *worker) contents(b []byte, s *slot) {
-	lba := uint64(s.op.OffsetBytes) >> w.lbaShift
-	if w.headerOnly {
-		w.data.Stamp(b, lba, s.generation)
-		return
-	}
-	w.data.Fill(b, lba, s.generation)
-}
-
-// claim gives a slot the worker's next operation. It is false when there is
-// none (exhausted) or when the others, or the journal, have to go on first.
-func (w *worker) claim(s *slot) bool {
-	if n := len(w.retry); n != 0 {
-		s.position = w.retry[n-1]
-		w.retry = w.retry[:n-1]
-		if w.stage.blocks == 0 {
-			s.op = w.drawn(s.position)
-			s.generation = w.stage.generation(0, s.position)
-			return true
-		}
-		pass := s.position / w.stage.blocks
-		w.ordered(s, pass, s.position%w.stage.blocks)
-		return true
-	}
-	if w.next >= w.stage.limit {
-		w.exhausted = true
-		return false
-	}
-	if !w.allowed() {
-		return false
-	}
-	s.position = w.next
-	if w.stage.blocks == 0 {
-		s.op = w.drawn(w.next)
-		s.generation = w.stage.generation(0, w.next)
-	} else {
-		w.ordered(s, w.pass, w.index)
-	}
-	w.next += w.stride
-	w.index += w.stride
-	for w.stage.blocks != 0 && w.index >= w.stage.blocks {
-		w.index -= w.stage.blocks
-		w.pass++
-	}
-	return true
-}
-
-// ordered gives a slot the operation at an index of a pass.
-func (w *worker) ordered(s *slot, pass, index uint64) {
-	s.op = w.gen.At(pass, index)
-	s.generation = w.stage.generation(pass, 0)
-	if w.stage.readsBack(pass) {
-		s.op.Write = false
-	}
-}
-
-// allowed says whether the next position may be submitted now: it is below the
-// committed mark, the pass before is complete everywhere (or a block could be
-// in flight twice), and a sequential stream stays one stream.
-func (w *worker) allowed() bool {
-	if w.pass > w.passOpen {
-		if w.outstanding != 0 || len(w.requests) != 0 {
-			return false
-		}
-		w.lane.pass.Store(w.pass)
-		w.passOpen = w.track.slowest(func(l *lane) uint64 { return l.pass.Load() })
-		if w.pass > w.passOpen {
-			return false
-		}
-	}
-	// After the pass's end, which every worker has to have said it reached
-	// before any can go on and move the mark.
-	if w.next >= w.high {
-		if w.high = w.track.high.Load(); w.next >= w.high {
-			return false
-		}
-	}
-	if w.stage.Pattern == run.PatternSequential && w.next > w.aheadOf {
-		slow := w.track.slowest(func(l *lane) uint64 { return l.next.Load() })
-		w.aheadOf = slow + w.stride*uint64(w.depth+sequentialAhead)
-		if slow == math.MaxUint64 || w.aheadOf < slow {
-			w.aheadOf = math.MaxUint64
-		}
-		if w.next > w.aheadOf {
-			return false
-		}
-	}
-	return true
-}
-
-// drawn is the operation at a position of a phase with replacement: the first
-// draw whose block has no write in flight.
-func (w *worker) drawn(position uint64) workload.Op {
-	op := w.gen.Redraw(position, 0)
-	if w.writing == nil {
-		return op
-	}
-	for attempt := uint32(1); w.writing.meets(&op); attempt++ {
-		op = w.gen.Redraw(position, attempt)
-	}
-	if op.Write || w.inspect != nil {
-		w.writing.claim(&op)
-	}
-	return op
-}
-
-// stamp gives the requests the time at which they are about to be submitted:
-// making their contents is no latency of the drive's.
-func (w *worker) stamp() {
-	now := w.now()
-	for i := range w.requests {
-		r := &w.requests[i]
-		r.At, w.slots[r.Tag].at = now, now
-	}
-}
-
-// submit hands the requests over. Those that the queue does not take go back
-// among the positions to be done.
-func (w *worker) submit() {
-	n, err := w.queue.Submit(w.requests)
-	n = min(max(n, 0), len(w.requests))
-	w.outstanding += n
-	if n == len(w.requests) && err == nil {
-		return
-	}
-	for _, r := range w.requests[n:] {
-		s := &w.slots[r.Tag]
-		w.takeBack(s, r.Tag)
-	}
-	if err == nil {
-		err = fmt.Errorf("the queue took %d of %d requests and %d are outstanding of %d", n, len(w.requests), w.outstanding, w.queue.Depth())
-	}
-	w.fail(fmt.Errorf("worker %d: submit: %w", w.id, err))
 }
 
 // account counts completions of the current second.
@@ -676,28 +345,4 @@ func (w *worker) takeBack(s *slot, tag uint32) {
 // isGone says whether an error means that the drive is no longer there.
 func isGone(err error) bool {
 	return errors.Is(err, nvmeioctl.ErrDeviceGone) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO)
-}
-
-// close ends the tally: it says where the worker stands, and next takes its
-// place for the second that is beginning.
-func (w *worker) close(next *tally, through, nextSecond int64) *tally {
-	t := w.tally
-	t.through = through
-	t.inFlight = uint32(w.outstanding)
-	t.mark.Next = w.next
-	t.mark.Incomplete = append(t.mark.Incomplete[:0], w.retry...)
-	for i := range w.slots[:w.depth] {
-		if w.slots[i].busy && !w.slots[i].flush {
-			t.mark.Incomplete = append(t.mark.Incomplete, w.slots[i].position)
-		}
-	}
-	t.flushed = w.flush.below
-	t.fatal = w.fatal
-	t.drained = w.exhausted
-	if next != nil {
-		next.second = nextSecond
-		next.lastDone = t.lastDone
-	}
-	w.tally = next
-	return t
 }

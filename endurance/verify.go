@@ -224,6 +224,21 @@ func newLookup(h *history, s *stage, resumed []uint64, crashHigh uint64, m *gene
 	return l, nil
 }
 
+// inDoubt says whether the write of a generation, in a phase that draws blocks
+// anew, may or may not be on the drive: it failed, or was under way in a crash.
+func (l *lookup) inDoubt(generation uint64) bool {
+	phase, position := int(generation>>48), generation&(1<<48-1)-1
+	if l.live != nil && l.live.stage.index == phase {
+		return l.live.stage.blocks == 0 && l.live.at(position) == doubtful
+	}
+	for i := range l.h.strata {
+		if s := &l.h.strata[i]; s.stage.index == phase {
+			return s.stage.blocks == 0 && s.at(position) == doubtful
+		}
+	}
+	return false
+}
+
 // uniform is the generation that every block has after whole passes of a phase
 // that only wrote.
 func (h *history) uniform() (uint64, bool) {

@@ -163,6 +163,15 @@ func (l *ledger) verifyNotes(v *run.Verdict, bad func(format string, args ...any
 		}
 	}
 	note := func(format string, args ...any) { v.Notes = append(v.Notes, fmt.Sprintf(format, args...)) }
+	switch {
+	case v.Verified.Decided() || !l.job.Checks():
+	case v.Verified.Blocks != 0:
+		bad("nothing could be verified: of %d logical blocks that were read, none is known to hold what was written there last", v.Verified.Blocks)
+	case slices.ContainsFunc(v.Phases, func(p run.PhaseResult) bool { return p.Kind == run.PhaseVerify }):
+		bad("nothing could be verified: as far as is known nothing of what was read had been written by the run")
+	default:
+		note("nothing was verified: nothing that was read had been written by the run before")
+	}
 	if n := v.Verified.Unknown; n != 0 {
 		note("%d logical blocks may hold the old or the new content: their last write failed, or was under way in a crash", n)
 	}

@@ -43,6 +43,8 @@ type inspector struct {
 	lookup *lookup
 	lba    uint64 // bytes of a logical block
 	run    uint64
+	// runs are the names of the runs that are known by the number in their blocks.
+	runs map[uint64]string
 }
 
 // read compares a whole operation that was read, and lists the blocks that have
@@ -59,11 +61,16 @@ func (x *inspector) read(t *tally, b []byte, offsetBytes int64) *secondLook {
 			part = part[right*int(x.lba):]
 			lba += uint64(right)
 			if bad {
-				if look == nil {
-					look = &secondLook{}
+				if m := x.diagnose(part[:x.lba], lba); m.Kind == "" {
+					// One of the contents that it may have: a second look would only
+					// say so again.
+					x.excused(v, part[:x.lba], lba)
+				} else {
+					if look == nil {
+						look = &secondLook{}
+					}
+					look.suspects = append(look.suspects, suspect{lba: lba, first: &m})
 				}
-				m := x.diagnose(part[:x.lba], lba)
-				look.suspects = append(look.suspects, suspect{lba: lba, first: &m})
 				part = part[x.lba:]
 				lba++
 			}
@@ -124,10 +131,9 @@ func (x *inspector) compare(v *run.Verified, b []byte, lba uint64) (right int, b
 // acceptable judges a block of which it is not certain what it must hold.
 func (x *inspector) acceptable(v *run.Verified, block []byte, lba uint64) bool {
 	b := x.lookup.believe(lba, 0)
-	open, ordered := false, false
+	open := false
 	for i := range b.writes[:b.n] {
 		w := &b.writes[i]
-		ordered = ordered || !w.open
 		if w.open && w.print != printNone {
 			return x.printed(v, block, lba, w)
 		}
@@ -139,12 +145,13 @@ func (x *inspector) acceptable(v *run.Verified, block []byte, lba uint64) bool {
 			return true
 		}
 	}
+	if b.maybeNever() && x.left(block) {
+		x.undecided(v, open)
+		v.Unwritten++
+		return true
+	}
 	if !open && !b.gap {
 		return false
-	}
-	if b.bottom && !ordered && pattern.IsBlank(block) {
-		x.undecided(v, true) // never written, perhaps
-		return true
 	}
 	h, ok := x.source.Intact(block)
 	if !ok || h.Run != x.run || h.LBA != lba && !h.Duplicate {
@@ -160,12 +167,25 @@ func (x *inspector) acceptable(v *run.Verified, block []byte, lba uint64) bool {
 // printed judges a block of whose last write the fingerprint is known.
 func (x *inspector) printed(v *run.Verified, block []byte, lba uint64, w *write) bool {
 	h, ok := x.source.Intact(block)
-	if !ok || h.Run != x.run || !h.Duplicate && (h.LBA != lba || fingerprint(h.Generation) != w.print) {
+	if !ok || h.Run != x.run || !h.Duplicate && h.LBA != lba {
 		return false
+	}
+	if !h.Duplicate && fingerprint(h.Generation) != w.print {
+		if !x.lookup.inDoubt(h.Generation) {
+			return false
+		}
+		x.undecided(v, false) // a write that the map does not know of, perhaps
+		return true
 	}
 	v.Blocks++
 	v.Right++
 	return true
+}
+
+// left says whether a block is what may be where this run never wrote: all zeros
+// or all ones, or whole and of another run. What is neither is looked at closely.
+func (x *inspector) left(block []byte) bool {
+	return pattern.IsBlank(block) || x.source.Foreign(block)
 }
 
 // floor is the least generation that a block may have.
@@ -176,6 +196,21 @@ func (b *belief) floor() uint64 {
 	return b.writes[b.n-1].generation
 }
 
+// maybeNever says that the block may never have been written.
+func (b *belief) maybeNever() bool {
+	if !b.bottom {
+		return false
+	}
+	for i := range b.writes[:b.n] {
+		if b.writes[i].certainty == certain {
+			return false
+		}
+	}
+	return true
+}
+
+// undecided counts a block of which it is not known whether it is right: open
+// says that it is for the order, which draws blocks anew, not for a doubt.
 func (x *inspector) undecided(v *run.Verified, open bool) {
 	v.Blocks++
 	if open {
@@ -185,138 +220,6 @@ func (x *inspector) undecided(v *run.Verified, open bool) {
 	}
 }
 
-// diagnose names what is wrong with a block. A kind of "" means that nothing is:
-// it is one of the contents that it may have.
-func (x *inspector) diagnose(block []byte, lba uint64) run.Mismatch {
-	b := x.lookup.believe(lba, 2)
-	e := pattern.Expected{First: b.bottom}
-	doubt, open := false, false
-	certains, print := 0, byte(printNone)
-	for i := range b.writes[:b.n] {
-		w := &b.writes[i]
-		switch {
-		case w.open:
-			if open = true; i == 0 {
-				print = w.print
-			}
-		case !open && !e.Known:
-			e.Generation, e.Known = w.generation, true
-			doubt = w.certainty != certain
-		default:
-			e.Before = append(e.Before, w.generation)
-		}
-		if w.certainty == certain {
-			certains++
-		}
-	}
-	// What was written before the expected write is what First is about.
-	e.First = b.bottom && print == printNone && (b.n <= 1 || !e.Known && certains == 0)
-	d := x.source.Diagnose(block, lba, e)
-	m := run.Mismatch{
-		LBA: lba, ExpectedGeneration: e.Generation, FoundHeader: d.HasHeader, FoundGeneration: d.Header.Generation,
-		FoundLBA: d.Header.LBA, FoundRun: d.Header.Run, OffsetBytes: d.OffsetBytes, Bytes: d.Bytes,
-	}
-	if m.Kind = x.kind(&d, &b, doubt); print != printNone && m.Kind == "" && d.Finding == pattern.Intact && fingerprint(d.Header.Generation) != print {
-		m.Kind = run.MismatchLost
-	}
-	m.Text = describe(&d, &e, &m)
-	m.Expected, m.Found = difference(&d, block)
-	return m
-}
-
-// kind turns a finding into a mismatch, or into nothing where doubts allow it.
-func (x *inspector) kind(d *pattern.Diagnosis, b *belief, doubt bool) run.MismatchKind {
-	switch d.Finding {
-	case pattern.Right, pattern.Blank:
-		return ""
-	case pattern.Intact:
-		if d.Header.Generation < b.floor() {
-			return run.MismatchLost
-		}
-		return ""
-	case pattern.Lost:
-		if doubt && x.mayBe(d, b) {
-			return ""
-		}
-		return run.MismatchLost
-	case pattern.Misdirected:
-		return run.MismatchMisdirected
-	case pattern.Torn:
-		// Of a write in doubt a part may be there.
-		if doubt || b.anyDoubt() {
-			return ""
-		}
-		return run.MismatchTorn
-	}
-	return run.MismatchRotten
-}
-
-// mayBe says whether a block that holds an earlier content may do so, since all
-// writes after that one are in doubt.
-func (x *inspector) mayBe(d *pattern.Diagnosis, b *belief) bool {
-	last := 0 // the first that is certain: nothing below it may be there
-	for last < b.n && b.writes[last].certainty != certain {
-		last++
-	}
-	if last == b.n && b.bottom {
-		return true // everything ever written is in doubt
-	}
-	return d.HasHeader && d.Header.Run == x.run && d.Header.Generation >= b.writes[min(last, b.n-1)].generation
-}
-
-// anyDoubt says that a write that is not an open one is in doubt.
-func (b *belief) anyDoubt() bool {
-	for i := range b.writes[:b.n] {
-		if b.writes[i].certainty == doubtful && !b.writes[i].open {
-			return true
-		}
-	}
-	return false
-}
-
-// difference is up to differenceBytes of what should be and what is.
-func difference(d *pattern.Diagnosis, block []byte) (want, found []byte) {
-	from := int(d.OffsetBytes)
-	to := min(from+differenceBytes, len(block))
-	found = append([]byte(nil), block[from:to]...)
-	if d.Want != nil {
-		want = append([]byte(nil), d.Want[from:to]...)
-	}
-	return want, found
-}
-
-// describe says in words what was found.
-func describe(d *pattern.Diagnosis, e *pattern.Expected, m *run.Mismatch) string {
-	expected := "generation not known"
-	if e.Known {
-		expected = run.GenerationText(e.Generation) + " expected"
-	}
-	what := ""
-	switch d.Finding {
-	case pattern.Lost, pattern.Intact:
-		what = "holds nothing of this run"
-		if d.HasHeader && d.Header.Run == m.FoundRun && d.Header.LBA == m.LBA {
-			what = "holds " + run.GenerationText(d.Header.Generation)
-			if e.Known && d.Header.Generation > e.Generation {
-				what += ", which is later than this journal knows"
-			}
-		}
-	case pattern.Misdirected:
-		what = fmt.Sprintf("holds the block of LBA %d, %s", d.Header.LBA, run.GenerationText(d.Header.Generation))
-	case pattern.Torn:
-		what = "is part of one write and part of another"
-		if d.HasOther {
-			what += " (" + run.GenerationText(d.Other) + ")"
-		}
-	default:
-		what = "has changed bits"
-	}
-	if d.Want != nil {
-		what += fmt.Sprintf(", %d bytes differ from byte %d on", d.Bytes, d.OffsetBytes)
-	}
-	return fmt.Sprintf("LBA %d: %s; %s", m.LBA, expected, what)
-}
-
 // again judges a block that was read a second time, and lists what is wrong.
 func (x *inspector) again(t *tally, s *suspect, block []byte, r *nvmeioctl.IOResult) {
 	v := &t.verified
@@ -324,6 +227,7 @@ func (x *inspector) again(t *tally, s *suspect, block []byte, r *nvmeioctl.IORes
 		x.unreadable(t, s, r)
 		return
 	}
+	before := *v
 	right, bad := x.compare(v, block, s.lba)
 	if right == 0 && bad {
 		m := x.diagnose(block, s.lba)
@@ -331,7 +235,7 @@ func (x *inspector) again(t *tally, s *suspect, block []byte, r *nvmeioctl.IORes
 			x.wrong(t, &m)
 			return
 		}
-		x.excused(v, s.lba)
+		x.excused(v, block, s.lba)
 		return
 	}
 	// It is right now. Was it wrong before, or did it only fail to be read?
@@ -341,23 +245,17 @@ func (x *inspector) again(t *tally, s *suspect, block []byte, r *nvmeioctl.IORes
 	m := *s.first
 	m.Text += fmt.Sprintf("; looked %s first, and a second read was right", m.Kind)
 	m.Kind = run.MismatchStale
-	// compare has counted it as right, or not decided.
-	v.Blocks--
-	switch w := x.lookup.believe(s.lba, 0); {
-	case w.n != 0 && w.writes[0].certainty == certain:
-		v.Right--
-	case w.n != 0 && w.writes[0].open:
-		v.Undecided--
-	default:
-		v.Unknown--
-	}
+	*v = before // compare has counted it as something else
 	x.wrong(t, &m)
 }
 
 // excused counts a block that is not exactly anything, and may be.
-func (x *inspector) excused(v *run.Verified, lba uint64) {
+func (x *inspector) excused(v *run.Verified, block []byte, lba uint64) {
 	b := x.lookup.believe(lba, 0)
 	x.undecided(v, b.n == 0 || !b.anyDoubt())
+	if h, ok := pattern.ParseHeader(block); b.maybeNever() && (!ok || h.Run != x.run) {
+		v.Unwritten++
+	}
 }
 
 func (x *inspector) unreadable(t *tally, s *suspect, r *nvmeioctl.IOResult) {

@@ -235,10 +235,13 @@ type checker struct {
 	mem   *memory
 	clock *nvmeioctl.VirtualClock
 	of    *Written
+	// start is when the run began, runs are the names of others.
+	start int64
+	runs  map[uint64]string
 }
 
 func newChecker(t *testing.T, job run.Job, disk *medium) *checker {
-	return &checker{t: t, job: job, disk: disk, mem: &memory{}, clock: virtualClock()}
+	return &checker{t: t, job: job, disk: disk, mem: &memory{}, clock: virtualClock(), start: 1}
 }
 
 // cutter makes everything after a cut a session that never was.
@@ -273,7 +276,7 @@ func (c *checker) session(cut int) (run.Verdict, error) {
 	defer cancel()
 	cfg := Config{
 		Job: c.job, Recorder: &cutter{c.mem, c.disk, cut, cancel}, Queues: c.disk.queues(c.job.MaxDepth()), CheckpointOps: 200, Of: c.of,
-		StartWallUnixNS: 1,
+		StartWallUnixNS: c.start, Runs: c.runs,
 	}
 	if c.mem.cp.Number != 0 {
 		cp := c.mem.cp
@@ -307,7 +310,7 @@ func (c *checker) finish(cuts ...int) run.Verdict {
 
 // written is what the journal would say of the run.
 func (c *checker) written() *Written {
-	return &Written{Job: c.job, Checkpoint: c.mem.cp, StartWallUnixNS: 1}
+	return &Written{Job: c.job, Checkpoint: c.mem.cp, StartWallUnixNS: c.start}
 }
 
 // verifier is another run that verifies this one.

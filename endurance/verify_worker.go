@@ -23,7 +23,7 @@ func (w *worker) newInspector(s *stage, lbaBytes uint32) (*inspector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &inspector{source: w.data, lookup: l, lba: uint64(lbaBytes), run: w.data.Config().Run}, nil
+	return &inspector{source: w.data, lookup: l, lba: uint64(lbaBytes), run: w.data.Config().Run, runs: w.track.runs}, nil
 }
 
 // looksAgain compares what a read gave, and says whether the slot has to read

@@ -42,6 +42,10 @@ type Expected struct {
 	// Generation is that of its last write; of meaning only when Known.
 	Generation uint64
 	Known      bool
+	// Or are further generations that may be there as well, the latest first: of
+	// writes before that one, which is in doubt. The last of them certainly was.
+	// Only when Known.
+	Or []uint64
 	// Before are generations that the block had earlier, the latest first, as far
 	// as they are known. They make findings more certain, and need not be all.
 	Before []uint64
@@ -60,8 +64,11 @@ type Diagnosis struct {
 	// from what its own header says where nothing is; Bytes is how many bytes
 	// do. Both are 0 when there is nothing to compare with.
 	OffsetBytes, Bytes uint32
-	// Want is the content it was compared with; nil when there is none.
-	Want []byte
+	// Want is the content it was compared with; nil when there is none. Against
+	// is its generation: of several that may be there the one that the block is
+	// nearest to, or that it must hold at least.
+	Want    []byte
+	Against uint64
 	// Other is the generation of the part that is of another write, of a torn
 	// block; of meaning only when HasOther.
 	Other    uint64
@@ -113,13 +120,23 @@ func (x *examination) make(generation uint64) []byte {
 	return b
 }
 
+// allowed are the generations that the block may have.
+func (x *examination) allowed() []uint64 {
+	if !x.e.Known {
+		return nil
+	}
+	return append([]uint64{x.e.Generation}, x.e.Or...)
+}
+
 // whole decides what needs no comparison of parts.
 func (x *examination) whole() Diagnosis {
 	var d Diagnosis
 	d.Header, d.HasHeader = ParseHeader(x.block)
-	if x.e.Known && bytes.Equal(x.block, x.make(x.e.Generation)) {
-		d.Finding = Right
-		return d
+	for _, g := range x.allowed() {
+		if bytes.Equal(x.block, x.make(g)) {
+			d.Finding = Right
+			return d
+		}
 	}
 	if d.HasHeader && x.intact(&d.Header) {
 		d.Finding = x.another(&d.Header)
@@ -139,11 +156,7 @@ func (x *examination) whole() Diagnosis {
 // intact says whether the block is whole as its own header has it, of whatever
 // run.
 func (x *examination) intact(h *Header) bool {
-	p := x.s.pool
-	if h.Seed != x.s.config.Seed {
-		p = newPool(h.Seed)
-	}
-	return intact(p, x.block, h)
+	return intact(x.s.poolOf(h.Seed), x.block, h)
 }
 
 // another names a block that is whole but not the expected one.
@@ -333,14 +346,34 @@ func (x *examination) remember(offset int, k uint64) {
 func (x *examination) compare(d *Diagnosis) {
 	switch {
 	case x.e.Known:
-		d.Want = x.make(x.e.Generation)
+		d.Against = x.nearest(d.Finding)
 	case d.HasHeader && d.Header.Run == x.s.config.Run && d.Header.LBA == x.lba:
-		d.Want = x.make(d.Header.Generation)
+		d.Against = d.Header.Generation
 	default:
 		return
 	}
+	d.Want = x.make(d.Against)
 	d.OffsetBytes = uint32(commonPrefix(x.block, d.Want))
 	d.Bytes = uint32(differing(x.block, d.Want))
+}
+
+// nearest is the generation, of those that may be there, that a block with changed
+// bits or of several parts is to be compared with: the one that it has most in
+// common with. What is whole has nothing in common with any of them, and is
+// compared with the one that must be there at least.
+func (x *examination) nearest(f Finding) uint64 {
+	all := x.allowed()
+	best := all[len(all)-1]
+	if f != Rotten && f != Torn {
+		return best
+	}
+	least := len(x.block) + 1
+	for _, g := range all {
+		if n := differing(x.block, x.make(g)); n < least {
+			best, least = g, n
+		}
+	}
+	return best
 }
 
 func commonPrefix(a, b []byte) int {

@@ -3,6 +3,7 @@ package pattern
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
 
 // ErrPattern is wrapped by every error of the package.
@@ -37,6 +38,28 @@ type Source struct {
 	base   uint64
 	keep   uint16
 	dedup  dedup
+	// other is the pool of another seed, the one that was needed last.
+	other atomic.Pointer[seededPool]
+}
+
+// seededPool is a pool with its seed.
+type seededPool struct {
+	seed uint64
+	pool *pool
+}
+
+// poolOf is the pool of a seed. That of another run than the source's is kept
+// until one of a third is needed.
+func (s *Source) poolOf(seed uint64) *pool {
+	if seed == s.config.Seed {
+		return s.pool
+	}
+	if o := s.other.Load(); o != nil && o.seed == seed {
+		return o.pool
+	}
+	o := &seededPool{seed, newPool(seed)}
+	s.other.Store(o)
+	return o.pool
 }
 
 // New checks a configuration and makes the run's pool.
@@ -148,6 +171,16 @@ func (s *Source) Intact(block []byte) (Header, bool) {
 		return h, false
 	}
 	return h, intact(s.pool, block, &h)
+}
+
+// Foreign says whether a block is a whole one, as its own header has it, of
+// another run than the source's, whatever that run's seed.
+func (s *Source) Foreign(block []byte) bool {
+	h, ok := ParseHeader(block)
+	if !ok || h.Run == s.config.Run && h.Seed == s.config.Seed {
+		return false
+	}
+	return intact(s.poolOf(h.Seed), block, &h)
 }
 
 // IsBlank says whether a block is all zeros or all ones, as one is that was never

@@ -108,7 +108,7 @@ func (j *Journal) failed(what string, err error) error {
 		return err
 	}
 	if hasAnyCode(err) {
-		return &OpenError{Path: j.path, Reason: cause(err), Err: fmt.Errorf("%s: %w", what, err)}
+		return &OpenError{Path: j.path, Reason: causeAt(j.path, err), Err: fmt.Errorf("%s: %w", what, err)}
 	}
 	return fmt.Errorf("journal %s: %s: %w", j.path, what, err)
 }

@@ -28,12 +28,12 @@ func (j *Journal) Backup(ctx context.Context, to string) (err error) {
 		if err == nil {
 			err = fs.ErrExist
 		}
-		return &OpenError{Path: abs, Reason: "backup is not written: " + cause(err), Err: err}
+		return &OpenError{Path: abs, Reason: "backup is not written: " + causeAt(abs, err), Err: err}
 	}
 	// Under another name first: a cut leaves no file that looks like a backup.
 	scratch, err := os.MkdirTemp(filepath.Dir(abs), ".backup-")
 	if err != nil {
-		return &OpenError{Path: abs, Reason: "backup is not written: " + cause(err), Err: err}
+		return &OpenError{Path: abs, Reason: "backup is not written: " + causeAt(abs, err), Err: err}
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	part := filepath.Join(scratch, "part.db")
@@ -44,7 +44,7 @@ func (j *Journal) Backup(ctx context.Context, to string) (err error) {
 		return j.failed("backup", err)
 	}
 	if err := publish(part, abs); err != nil {
-		return &OpenError{Path: abs, Reason: "backup is not written: " + cause(err), Err: err}
+		return &OpenError{Path: abs, Reason: "backup is not written: " + causeAt(abs, err), Err: err}
 	}
 	return syncDir(filepath.Dir(abs))
 }

@@ -65,7 +65,7 @@ func migrate(ctx context.Context, db *sql.DB, path string, steps []migration) er
 			if _, ok := errors.AsType[*OpenError](err); ok {
 				return err
 			}
-			return &OpenError{Path: path, Reason: "cannot be migrated: " + cause(err), Err: err}
+			return &OpenError{Path: path, Reason: "cannot be migrated: " + causeAt(path, err), Err: err}
 		}
 		if done {
 			return nil
@@ -109,20 +109,20 @@ func migrateStep(ctx context.Context, db *sql.DB, steps []migration) (done bool,
 func create(ctx context.Context, path string, steps []migration) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return &OpenError{Path: path, Reason: "cannot be created: " + cause(err), Err: err}
+		return &OpenError{Path: path, Reason: "cannot be created: " + causeAt(path, err), Err: err}
 	}
 	scratch, err := os.MkdirTemp(dir, ".journal-")
 	if err != nil {
-		return &OpenError{Path: path, Reason: "cannot be created: " + cause(err), Err: err}
+		return &OpenError{Path: path, Reason: "cannot be created: " + causeAt(path, err), Err: err}
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 
 	fresh := filepath.Join(scratch, "new.db")
 	if err := createAt(ctx, fresh, steps); err != nil {
-		return &OpenError{Path: path, Reason: "cannot be created: " + cause(err), Err: err}
+		return &OpenError{Path: path, Reason: "cannot be created: " + causeAt(path, err), Err: err}
 	}
 	if err := publish(fresh, path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return &OpenError{Path: path, Reason: "cannot be created: " + cause(err), Err: err}
+		return &OpenError{Path: path, Reason: "cannot be created: " + causeAt(path, err), Err: err}
 	}
 	return syncDir(dir)
 }

@@ -399,8 +399,11 @@ func openFailure(path string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return &OpenError{Path: path, Reason: cause(err), Err: err}
+	return &OpenError{Path: path, Reason: causeAt(path, err), Err: err}
 }
+
+// noSpace is the reason of a full file system.
+const noSpace = "cannot be written: no space left on its file system"
 
 func cause(err error) string {
 	switch {
@@ -415,7 +418,7 @@ func cause(err error) string {
 	case hasCode(err, sqlite3.SQLITE_CANTOPEN):
 		return "cannot be opened, or a file beside it cannot be created"
 	case hasCode(err, sqlite3.SQLITE_FULL):
-		return "cannot be written: no space left on the file system"
+		return noSpace
 	}
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err.Error()

@@ -54,6 +54,12 @@ func (m memberProgress) Progress(p *run.Progress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := &g.runs[m.at]
+	switch was := r.last.Trouble; {
+	case was == "" && p.Trouble != "":
+		g.app.note("run %s is paused, since nothing can be recorded: %s; tried again every second", r.name, p.Trouble)
+	case was != "" && p.Trouble == "" && p.State == run.StateRunning:
+		g.app.note("run %s goes on: it can be recorded again", r.name)
+	}
 	r.last, r.told = *p, true
 	if len(g.runs) == 1 {
 		g.out.Set(p.DonePermille, r.name+" "+progressText(p))
@@ -138,7 +144,9 @@ func rates(p *run.Progress) []string {
 // progressText is one run in a line.
 func progressText(p *run.Progress) string {
 	parts := append([]string{string(p.Kind)}, rates(p)...)
-	if p.Row.Flags&run.FlagPaused != 0 {
+	if p.Trouble != "" {
+		parts = append(parts, "paused: nothing can be recorded")
+	} else if p.Row.Flags&run.FlagPaused != 0 {
 		parts = append(parts, "paused to cool down")
 	}
 	parts = append(parts, render.Decimal(p.Totals.WriteBytes+p.Totals.ReadBytes))

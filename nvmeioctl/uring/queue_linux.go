@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 	"unsafe"
@@ -156,6 +157,12 @@ func pollable(f *nvmeioctl.DataFile) error {
 // newQueue makes the ring of a file, which is closed on error.
 func newQueue(f nvmeioctl.DataFile, ns *Commands, opts Options) (*Queue, error) {
 	depth := max(1, opts.Depth)
+	if opts.OneThread {
+		// What the ring is asked and told here has to come from the thread that set
+		// it up, also where the caller only tries whether it opens.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
 	r, err := newRing(depth, opts.OneThread, opts.Polled, ns != nil)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", f.Path, err), f.Close())

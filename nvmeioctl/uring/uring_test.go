@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -320,6 +321,31 @@ func TestQueue_otherThread(t *testing.T) {
 	if err := <-said; err == nil || !strings.Contains(err.Error(), "thread that did not open it") {
 		t.Errorf("%v", err)
 	}
+}
+
+// Opening a queue on a goroutine that the scheduler moves about, as a trial does,
+// leaves nothing out: a ring for one thread refuses what another one asks of it.
+func TestOpen_whileMoved(t *testing.T) {
+	needsRing(t)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 100 {
+				q, err := uring.Open("/dev/null", uring.Options{Write: true, OneThread: true})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !q.Features().FixedFile {
+					t.Error("the file could not be registered")
+				}
+				if err := q.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
 }
 
 func TestQueue_leaksNothing(t *testing.T) {

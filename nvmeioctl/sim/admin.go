@@ -84,6 +84,7 @@ func adminCommands() []adminCommand {
 		{opcode: nvmespec.AdminSanitize, needs: (*Profile).sanitizes, changes: true, used: [6]uint32{0x7FF, all}, effects: effectSanitize, run: startSanitize},
 		{opcode: nvmespec.AdminDeviceSelfTest, needs: (*Profile).selfTest, changes: true, nsid: true, used: [6]uint32{0xF}, run: startSelfTest},
 		{opcode: nvmespec.AdminNamespaceAttach, needs: namespaces, changes: true, nsid: true, used: [6]uint32{0xF}, effects: effectAttachment, run: attachNamespace},
+		{opcode: nvmespec.AdminLBAStatus, needs: (*Profile).lbaStatus, nsid: true, used: [6]uint32{all, all, all, 0xFF00FFFF}, run: getLBAStatus},
 		{opcode: nvmespec.AdminFormatNVM, needs: (*Profile).formatSupported, changes: true, nsid: true, used: [6]uint32{0x3FFF}, effects: effectFormat, run: formatNVM},
 	}
 }

@@ -160,7 +160,7 @@ func newFlashMedia(p *Profile, o Options, clock nvmeioctl.Clock) (*flashMedia, e
 		heat:       heat{milliKelvin: idleKelvin * 1000},
 	}
 	if p.Flash.SLCShare > 0 {
-		if m.slc, err = ftl.NewSLC(uint64(p.Flash.SLCShare*float64(p.CapacityBytes)), p.Flash.SLCFoldBytesPerSecond); err != nil {
+		if m.slc, err = ftl.NewSLC(p.SLCBytes(), p.Flash.SLCFoldBytesPerSecond); err != nil {
 			return nil, fmt.Errorf("profile %q: %w", p.Name, err)
 		}
 	}
@@ -354,6 +354,13 @@ func (m *flashMedia) programBuffered(n *nsMap, s space, nsid uint32, offset, end
 		}
 	}
 	from := offset
+	if most := m.buffer.Units() / s.lapse << m.iuShift; end-offset > most {
+		// More than the buffer holds: whatever waited leaves it, and so does all
+		// of the write but its end.
+		m.buffer.Drain()
+		program(offset, end)
+		offset, from = end-most, end
+	}
 	for at := offset; at < end; at += m.iuBytes {
 		key := at>>m.iuShift | uint64(nsid)<<52
 		if through {

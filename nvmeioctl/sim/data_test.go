@@ -14,12 +14,14 @@ import (
 
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/nvmespec"
+	"nvop/nvmeioctl/sim/ftl"
 )
 
 // smallMedia is a flash of 3 GB mapped unit by unit, so that every write shows.
 func smallMedia(t interface{ Fatal(...any) }, seed uint64) *flashMedia {
 	p := pblaze7()
 	p.CapacityBytes, p.MaxNamespaces = 1<<30, 8
+	p.Flash.Layout = ftl.Layout{}
 	p.Flash.UsableBytes = 3 << 29
 	p.Flash.RandomWriteBytes = 1 << 30
 	m, err := newFlashMedia(&p, Options{Scale: 2, Seed: seed}, nvmeioctl.NewVirtualClock(time.Unix(0, 0)))

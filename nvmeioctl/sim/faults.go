@@ -31,6 +31,9 @@ type faultState struct {
 	// MediaErrors counts commands that failed at bad blocks.
 	MediaErrors uint64       `json:"media_errors,omitempty"`
 	Thermal     thermalCount `json:"thermal,omitzero"`
+	// StatusChanges counts how often the blocks that hosts made unreadable have
+	// become others (LSGC of log 0Eh); it wraps around.
+	StatusChanges uint16 `json:"lba_status_changes,omitempty"`
 	// Counter is how the vendor's counters misbehave; nil is not at all.
 	Counter *counterTrouble `json:"counter,omitempty"`
 }
@@ -376,7 +379,10 @@ func (d *Drive) suffer(e fault.Effect) error {
 
 // healed is without what lasts; what was counted stays counted.
 func (f *faultState) healed() faultState {
-	h := faultState{Rules: f.Rules, MediaErrors: f.MediaErrors, Thermal: f.Thermal}
+	h := faultState{Rules: f.Rules, MediaErrors: f.MediaErrors, Thermal: f.Thermal, StatusChanges: f.StatusChanges}
+	if slices.ContainsFunc(f.Bad, func(b badRange) bool { return b.Told }) {
+		h.StatusChanges++
+	}
 	h.Thermal.Above = [2]bool{}
 	return h
 }

@@ -203,6 +203,9 @@ func (d *Drive) readable(nsid uint32, first, last uint64) (told bool) {
 		}
 	}
 	f.Bad = left
+	if told {
+		f.StatusChanges++
+	}
 	d.lookForTrouble()
 	return told
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/nvmespec"
+	"nvop/nvmeioctl/sim/ftl"
 )
 
 func TestProfilesAreValid(t *testing.T) {
@@ -75,6 +77,45 @@ func TestPublishedFigures(t *testing.T) {
 	}
 	if p := profile(t, "pe501-61.44tb"); p.Flash.CellBits != 4 || p.Flash.RatedCycles != 5000 || p.Flash.IndirectionBytes != 16384 {
 		t.Errorf("pe501: %+v", p)
+	}
+}
+
+// Each model says how its flash is built, and all else follows from that: what
+// was published or inferred of T, of the mapping unit and of the floor.
+func TestProfiles_layouts(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		nominal, usable uint64
+		unit            uint32
+		floor           float64
+		superblocks     uint64
+	}{
+		{"pblaze7-7940-7.68tb", 8 * tib, 9_262_285_952_385, 4096, 1.02, 1096},
+		{"pe321-6.4tb", 8 * tib, 9_235_897_673_318, 4096, 1.02, 547},
+		{"pe501-61.44tb", 64 * tib, 71_500_000_000_000, 16384, 1.02, 2114},
+		{"memblaze-p6531-3.84tb", 4 * tib, 4_617_948_836_659, 4096, 1.02, 547},
+		{"client-1tb", tib, tib, 4096, 1.03, 512},
+	} {
+		p := profile(t, c.name)
+		f := p.Flash
+		if f.NominalBytes != c.nominal || f.UsableBytes != c.usable || f.IndirectionBytes != c.unit || math.Abs(f.FloorWAF-c.floor) > 1e-12 || f.Layout.Superblocks() != c.superblocks {
+			t.Errorf("%s: %d bytes of %d, units of %d, floor %g, %d superblocks", c.name, f.UsableBytes, f.NominalBytes, f.IndirectionBytes, f.FloorWAF, f.Layout.Superblocks())
+		}
+		for what, change := range map[string]func(f *Flash){
+			"T": func(f *Flash) { f.UsableBytes++ }, "nominal": func(f *Flash) { f.NominalBytes *= 2 }, "floor": func(f *Flash) { f.FloorWAF = 1.011 },
+			"unit": func(f *Flash) { f.IndirectionBytes *= 2 }, "dies": func(f *Flash) { f.Layout.Dies = 0 },
+		} {
+			bad := p
+			if change(&bad.Flash); bad.Validate() == nil {
+				t.Errorf("%s: another %s than the layout's was accepted", c.name, what)
+			}
+		}
+		// As drives are that were made before there were layouts.
+		p.Flash.Layout = ftl.Layout{}
+		p.Flash.UsableBytes += 4096
+		if err := p.Validate(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -120,13 +120,18 @@ func (f *faultState) spoil(nsid uint32, first, last uint64) bool {
 		return false
 	}
 	f.Bad = append(left, badRange{NSID: nsid, First: first, Last: last, Told: true})
+	f.StatusChanges++
 	return true
 }
 
 // forgetUncorrectable forgets what Write Uncorrectable did to a namespace whose
 // blocks are gone.
 func (st *state) forgetUncorrectable(nsid uint32) {
-	st.Faults.Bad = slices.DeleteFunc(slices.Clone(st.Faults.Bad), func(b badRange) bool { return b.Told && b.NSID == nsid })
+	left := slices.DeleteFunc(slices.Clone(st.Faults.Bad), func(b badRange) bool { return b.Told && b.NSID == nsid })
+	if len(left) != len(st.Faults.Bad) {
+		st.Faults.Bad = left
+		st.Faults.StatusChanges++
+	}
 }
 
 // copyData carries out Copy with descriptor format 0. All sources are read before

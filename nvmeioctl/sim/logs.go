@@ -70,6 +70,7 @@ func logPages() []logPage {
 		{id: nvmespec.LogIDTelemetryHost, needs: attribute(lpaTelemetry), make: telemetryLog},
 		{id: nvmespec.LogIDTelemetryController, needs: attribute(lpaTelemetry), make: telemetryLog},
 		{id: nvmespec.LogIDEnduranceGroup, needs: func(p *Profile) bool { return p.EnduranceGroup }, specific: true, make: enduranceLog},
+		{id: nvmespec.LogIDLBAStatus, needs: (*Profile).lbaStatus, make: lbaStatusLog},
 		{id: nvmespec.LogIDPersistentEvents, needs: attribute(lpaPersistent), make: persistentLog},
 		{id: nvmespec.LogIDFeatureEffects, needs: func(p *Profile) bool { return p.Version >= 0x00020000 }, make: featureEffectsLog},
 		{id: nvmespec.LogIDSanitize, needs: (*Profile).sanitizes, make: sanitizeLog},

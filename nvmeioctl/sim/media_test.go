@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/sim/ftl"
 )
 
 // knobMedia is a small flash with one namespace, written full.
@@ -13,6 +14,7 @@ func knobMedia(t *testing.T, change func(*Flash)) *flashMedia {
 	t.Helper()
 	p := pblaze7()
 	p.CapacityBytes, p.MaxNamespaces = 1<<30, 1
+	p.Flash.Layout = ftl.Layout{}
 	p.Flash.UsableBytes, p.Flash.RandomWriteBytes = 5<<28, 1<<30
 	change(&p.Flash)
 	if err := p.Validate(); err != nil {

@@ -136,6 +136,12 @@ type PowerState struct {
 // published figures kept here: the model solves for its own constants, so a
 // profile says what is known, not what was derived from it.
 type Flash struct {
+	// Layout is how the flash is built. Where it is known, UsableBytes,
+	// NominalBytes, IndirectionBytes and FloorWAF are what follows from it (see
+	// [Flash.Build]) and nothing else is accepted; the zero value, as of drives
+	// that an older version of this program made, leaves them as they are given.
+	Layout ftl.Layout `json:"layout,omitzero"`
+
 	// CellBits is 3 for TLC, 4 for QLC.
 	CellBits uint8 `json:"cell_bits"`
 	// UsableBytes is T: the physical bytes that garbage collection works in.
@@ -267,7 +273,34 @@ func (p *Profile) Validate() error {
 	return p.Flash.validate(p)
 }
 
+// Build sets the layout of the flash, and all that follows from it.
+func (f *Flash) Build(l ftl.Layout) {
+	f.Layout = l
+	f.UsableBytes, f.NominalBytes, f.FloorWAF = l.UsableBytes(), l.NominalBytes(), l.FloorWAF()
+	f.IndirectionBytes = uint32(l.UnitBytes)
+}
+
+// checkLayout says where the layout and what follows from it do not agree.
+func (f *Flash) checkLayout() error {
+	if !f.Layout.Known() {
+		return nil
+	}
+	if err := f.Layout.Validate(); err != nil {
+		return err
+	}
+	var b Flash
+	b.Build(f.Layout)
+	if f.UsableBytes != b.UsableBytes || f.NominalBytes != b.NominalBytes || f.IndirectionBytes != b.IndirectionBytes || f.FloorWAF != b.FloorWAF {
+		return fmt.Errorf("the layout of the flash has %d usable bytes of %d, mapping units of %d and a floor of %g, not %d of %d, %d and %g",
+			b.UsableBytes, b.NominalBytes, b.IndirectionBytes, b.FloorWAF, f.UsableBytes, f.NominalBytes, f.IndirectionBytes, f.FloorWAF)
+	}
+	return nil
+}
+
 func (f *Flash) validate(p *Profile) error {
+	if err := f.checkLayout(); err != nil {
+		return fmt.Errorf("profile %q: %w", p.Name, err)
+	}
 	switch {
 	case f.UsableBytes <= p.CapacityBytes || f.UsableBytes >= 1<<61:
 		return fmt.Errorf("profile %q: flash must be larger than the capacity", p.Name)
@@ -311,6 +344,9 @@ func (f *Flash) compression() float64 {
 	return f.CompressionRatio
 }
 
+// SLCBytes is what the SLC cache holds; 0 is no cache.
+func (p *Profile) SLCBytes() uint64 { return uint64(p.Flash.SLCShare * float64(p.CapacityBytes)) }
+
 // holds is how many bytes of the host's data the flash has room for.
 func (f *Flash) holds() uint64 { return uint64(float64(f.UsableBytes) / f.compression()) }
 
@@ -328,6 +364,7 @@ func (p *Profile) namespaceManagement() bool { return p.AdminCommands&oacsNamesp
 func (p *Profile) firmwareCommands() bool    { return p.AdminCommands&oacsFirmware != 0 }
 func (p *Profile) extendedFormats() bool     { return len(p.Formats) > plainFormats }
 func (p *Profile) selfTest() bool            { return p.AdminCommands&oacsSelfTest != 0 }
+func (p *Profile) lbaStatus() bool           { return p.AdminCommands&oacsLBAStatus != 0 }
 
 // Bits of OACS, LPA, FNA, OAES and CTRATT (NVMe Base 2.x, Identify Controller).
 const (
@@ -338,6 +375,7 @@ const (
 	oacsFirmware   = 1 << 2
 	oacsNamespaces = 1 << 3
 	oacsSelfTest   = 1 << 4
+	oacsLBAStatus  = 1 << 9
 
 	lpaEffects    = 1 << 1
 	lpaExtended   = 1 << 2

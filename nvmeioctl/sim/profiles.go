@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"nvop/nvmeioctl/sim/ftl"
+)
 
 // Units of the figures below.
 const (
@@ -45,8 +49,26 @@ func wattStates(watts ...uint32) []PowerState {
 	return states
 }
 
+// Layouts. How many dies there are follows from the capacity of one and of all;
+// planes, blocks and pages are chosen, as is one die of parity in 64 and what
+// metadata cost: a floor of 1.02, between the 1.00 and 1.04 that sequential writes
+// of such drives show.
+const (
+	dieBlocks    = 512 // of a plane, for 512 Gb
+	metadataPart = 0.0040625
+)
+
+// dies is a layout of so many dies, each of so many times 512 Gb nominal, in
+// which usable is what part of the nominal capacity collection works in.
+func dies(n, halfTerabits uint64, usable float64) ftl.Layout {
+	return ftl.Layout{
+		Dies: n, PlanesPerDie: 4, BlocksPerPlane: dieBlocks * halfTerabits, PagesPerBlock: 2048, PageBytes: 16 << 10,
+		ParityDies: n / 64, ExtraBlocks: usable*64/63 - 1, MetadataShare: metadataPart, UnitBytes: 4096,
+	}
+}
+
 func pblaze7() Profile {
-	return Profile{
+	p := Profile{
 		Name:              "pblaze7-7940-7.68tb",
 		Summary:           "Memblaze PBlaze7 7940 7.68 TB, PCIe 5.0, TLC, 128 namespaces",
 		Model:             "MEMBLAZE P7940DT0768M00", // inferred from the P6531's naming
@@ -64,7 +86,7 @@ func pblaze7() Profile {
 		Formats:           memblazeFormats(),
 		NamespaceFeatures: 0x08, // identifiers are not reused; published for the P6531
 
-		AdminCommands:    0x001e, // format, firmware, namespaces, self-test; published for the P6531
+		AdminCommands:    0x021e, // format, firmware, namespaces, self-test: published for the P6531; LBA status: chosen
 		NVMCommands:      0x01d7, // chosen: the P6531's, and compare, write uncorrectable, verify, copy
 		FormatAttributes: fnaCrypto,
 		LogAttributes:    0x3e,                         // the P6531's and the list of supported pages
@@ -84,13 +106,9 @@ func pblaze7() Profile {
 		VendorPowerFeature: true,
 
 		Flash: Flash{
-			CellBits:         3,                     // published: X3-9070 eTLC
-			UsableBytes:      8 * tib / 1000 * 1053, // inferred: 64 dies of 1 Tb plus 5.3 percent, from 411K and 700K IOPS
-			NominalBytes:     8 * tib,               // published: 1 Tb dies; their number inferred
-			IndirectionBytes: 4096,
-			FloorWAF:         1.02,                                                 // chosen between 1.00 and 1.04, as sequential writes of such drives show
-			RatedCycles:      7000,                                                 // inferred from 3 DWPD at 6.4 TB
-			Ratings:          []Rating{{idema7680GB, 14e15}, {idema6400GB, 35e15}}, // published: 1 and 3 DWPD over 5 years
+			CellBits:    3,                                                    // published: X3-9070 eTLC
+			RatedCycles: 7000,                                                 // inferred from 3 DWPD at 6.4 TB
+			Ratings:     []Rating{{idema7680GB, 14e15}, {idema6400GB, 35e15}}, // published: 1 and 3 DWPD over 5 years
 
 			RandomWriteIOPS:  411e3, // published: ezFIO at 7.68 TB
 			RandomWriteBytes: idema7680GB,
@@ -107,6 +125,10 @@ func pblaze7() Profile {
 			SpareThresholdPercent: 5, // published for the P6531
 		},
 	}
+	// 1 Tb dies: published; 64 of them, and 5.3 percent beyond: inferred from 411K
+	// and 700K IOPS.
+	p.Flash.Build(dies(64, 2, 1.053))
+	return p
 }
 
 func pe321() Profile {
@@ -123,13 +145,13 @@ func pe321() Profile {
 	p.AllocationBytes, p.ReportsGranularity = 8192, true // chosen; the largest power of two in the capacity
 	p.MaxNamespaces = 64                                 // chosen
 	p.FirstController = 0
-	p.LogAttributes = 0x1e
+	p.AdminCommands, p.LogAttributes = 0x1e, 0x1e
 	p.MaxTransferBytes = 256 * 4096
 	p.PowerStates = wattStates(20, 16, 12) // about 19 W: published; the states are chosen
 	p.EnduranceGroup = false
 	p.VendorLog = "ymtc-ca" // published
 	p.VendorPowerFeature = false
-	p.Flash.UsableBytes = 8 * tib / 1000 * 1050      // inferred: 16 packages of 512 GB, with the usual 5 percent
+	p.Flash.Build(dies(128, 1, 1.05))                // 16 packages of 512 GB: published; the usual 5 percent beyond: inferred
 	p.Flash.Ratings = []Rating{{idema6400GB, 35e15}} // published: 3 DWPD over 5 years
 	p.Flash.RandomWriteIOPS = 689e3                  // published
 	p.Flash.RandomWriteBytes = idema6400GB
@@ -155,18 +177,15 @@ func pe501() Profile {
 	p.AllocationBytes, p.ReportsGranularity = 4096, false
 	p.MaxNamespaces = 128 // chosen
 	p.FactoryFormat = 1   // chosen: 4096, as large QLC drives are delivered
+	p.AdminCommands = 0x21e
 	p.LogAttributes = 0x3e
 	p.MaxTransferBytes = 256 * 4096
 	p.PowerStates = wattStates(25, 20, 15)
 	p.EnduranceGroup = true
 	p.OCPLog = true // chosen
 	p.Flash = Flash{
-		CellBits:         4,                  // published: X4-6080
-		UsableBytes:      71_500_000_000_000, // inferred: 16 packages of 4 TiB and 2 percent
-		NominalBytes:     64 * tib,           // published: 16 packages of 4 TiB
-		IndirectionBytes: 16384,              // inferred from the ratio of sequential to random writes
-		FloorWAF:         1.02,               // chosen
-		RatedCycles:      5000,               // published
+		CellBits:         4,    // published: X4-6080
+		RatedCycles:      5000, // published
 		CyclesPublished:  true,
 		RandomWriteIOPS:  50e3,      // published
 		RandomWriteBytes: idema61TB, // published
@@ -180,6 +199,11 @@ func pe501() Profile {
 		MixFactor:                     1.077,                  // published: 123K + 53K at 70/30
 		SpareThresholdPercent:         10,                     // chosen
 	}
+	// 2 Tb dies in 16 packages of 4 TiB: published; 71.5 TB of it usable, and the
+	// mapping unit: inferred from the ratio of sequential to random writes.
+	l := dies(256, 4, 71.5e12/float64(64*tib))
+	l.UnitBytes = 16384
+	p.Flash.Build(l)
 	return p
 }
 
@@ -195,16 +219,15 @@ func memblazeP6531() Profile {
 	p.Version = 0x00010400
 	p.CapacityBytes = idema3840GB
 	p.MaxNamespaces = 1
-	p.NVMCommands = 0x0054
+	p.AdminCommands, p.NVMCommands = 0x1e, 0x0054
 	p.LogAttributes = 0x1e
 	p.PowerStates = nil
 	for _, w := range []uint32{14, 12, 11, 10, 9, 8, 7, 6} {
 		p.PowerStates = append(p.PowerStates, PowerState{MaxMilliwatts: w * 1000})
 	}
 	p.EnduranceGroup = false
-	p.VendorLog = "memblaze-ca-v2"              // chosen
-	p.Flash.UsableBytes = 4 * tib / 1000 * 1050 // inferred: 4 TiB and the usual 5 percent
-	p.Flash.NominalBytes = 4 * tib
+	p.VendorLog = "memblaze-ca-v2"   // chosen
+	p.Flash.Build(dies(64, 1, 1.05)) // chosen: 4 TiB; the usual 5 percent beyond: inferred
 	p.Flash.Ratings = nil
 	p.Flash.RandomWriteIOPS = 180e3 // chosen, as are the rates below
 	p.Flash.RandomWriteBytes = idema3840GB
@@ -219,7 +242,7 @@ func memblazeP6531() Profile {
 
 // client has no counterpart: it is what a client drive lacks.
 func client() Profile {
-	return Profile{
+	p := Profile{
 		Name:              "client-1tb",
 		Summary:           "client drive 1 TB, PCIe 4.0, TLC, no namespace management, no NAND counters",
 		Model:             "NVOP SIM CLIENT 1TB",
@@ -255,7 +278,7 @@ func client() Profile {
 		MaxActivation:         0,
 
 		Flash: Flash{
-			CellBits: 3, UsableBytes: tib, NominalBytes: tib, IndirectionBytes: 4096, FloorWAF: 1.03, RatedCycles: 1500,
+			CellBits: 3, RatedCycles: 1500,
 			RandomWriteIOPS: 60e3, RandomWriteBytes: idema1TB, CollectRatio: 0.4, RandomReadIOPS: 900e3,
 			SequentialReadBytesPerSecond: 7e9, SequentialWriteBytesPerSecond: 1.5e9,
 			ReadLatency: 60 * time.Microsecond, WriteLatency: 15 * time.Microsecond,
@@ -264,4 +287,9 @@ func client() Profile {
 			SLCShare: 0.1, SLCWriteBytesPerSecond: 6e9, SLCFoldBytesPerSecond: 0.75e9,
 		},
 	}
+	// Extra blocks make up for the bad ones and the SLC cache; no parity over dies.
+	l := dies(16, 1, 63./64)
+	l.MetadataShare = 0.03
+	p.Flash.Build(l)
+	return p
 }

@@ -136,6 +136,18 @@ func newState(p Profile, o Options) (*state, error) {
 	return st, st.validate()
 }
 
+// DefaultSerial is the serial number of a drive that was given none. Drives of
+// one model and seed are told apart by name, which is that of their file; drives
+// in memory have none.
+func (p *Profile) DefaultSerial(seed uint64, name string) string {
+	what := fmt.Appendf(nil, "serial %s %d", p.Name, seed)
+	if name != "" {
+		what = fmt.Appendf(what, " %s", name)
+	}
+	sum := sha256.Sum256(what)
+	return p.SerialPrefix + strings.ToUpper(hex.EncodeToString(sum[:5]))
+}
+
 // completeOptions fills in defaults and refuses what cannot be.
 func completeOptions(p Profile, o Options) (Options, error) {
 	if o.Controllers == 0 {
@@ -146,8 +158,7 @@ func completeOptions(p Profile, o Options) (Options, error) {
 	}
 	o.Start = o.Start.UTC().Round(0)
 	if o.Serial == "" {
-		sum := sha256.Sum256(fmt.Appendf(nil, "serial %s %d", p.Name, o.Seed))
-		o.Serial = p.SerialPrefix + strings.ToUpper(hex.EncodeToString(sum[:5]))
+		o.Serial = p.DefaultSerial(o.Seed, "")
 	}
 	switch {
 	case o.Controllers < 1 || o.Controllers > maxControllers:

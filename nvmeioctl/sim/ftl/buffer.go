@@ -45,6 +45,9 @@ func NewBuffer(units uint64) Buffer {
 	return b
 }
 
+// Units is how many units there is room for; 0 for no buffer.
+func (b *Buffer) Units() uint64 { return b.units }
+
 // Active says whether there is room for a unit when each stands for lapse.
 func (b *Buffer) Active(lapse uint64) bool { return b.units >= lapse && b.sets != nil }
 

@@ -83,7 +83,7 @@ func TestUniformWAF_meanField(t *testing.T) {
 		t.Skip("long and single-threaded: runs without the race detector")
 	}
 	g := Geometry{256, 4096}
-	list := []float64{.145, .37}
+	list := []float64{.07, .145, .28, .37, .50}
 	if os.Getenv("NVOP_LONG") != "" {
 		list = ops()
 	}

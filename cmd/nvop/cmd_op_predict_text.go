@@ -127,6 +127,9 @@ func (r predictResult) grid(p *render.Page) {
 	if r.Points[0].RandomReadIOPS != nil {
 		p.Line("  random reads: %s IOPS at every size", render.Rate(*r.Points[0].RandomReadIOPS))
 	}
+	if s := &r.Points[0]; s.BurstWriteIOPS != nil {
+		p.Line("  random writes after a rest: %s IOPS for %s, into the SLC cache", render.Rate(*s.BurstWriteIOPS), render.Decimal(s.BurstBytes))
+	}
 }
 
 func percentOf(v *float64) string {

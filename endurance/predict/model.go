@@ -21,11 +21,13 @@ func (p prior) at(i, n int) float64 {
 
 // Limits of the constants. The flash that collection works in was 1.036, 1.053
 // and 1.053 times the nominal binary capacity on three drives of three makers;
-// the floor 1.02 to 1.041; b/a 0 on one drive and 0.405 on another.
+// the floor 1.02 to 1.041; b/a 0 on one drive and 0.405 on another, and the best
+// guess lies between, where it is least wrong of either. One measured point does
+// not tell b/a: any a and b with the same a*W + b*(W-1) give it.
 const (
 	usableLow, usableMid, usableHigh = 1.03, 1.05, 1.075
 	floorLow, floorMid, floorHigh    = 1.0, 1.025, 1.05
-	ratioLow, ratioMid, ratioHigh    = 0.0, 0.3, 0.5
+	ratioLow, ratioMid, ratioHigh    = 0.0, 0.2, 0.5
 	ratioSigma                       = 0.15
 	// inferredRaw is how much wider the limits are where the nominal capacity
 	// itself is a guess.

@@ -20,6 +20,8 @@ const (
 	ofSeparation = "separation"
 	ofCycles     = "cycles"
 	ofMix        = "mix"
+	ofBuffer     = "write_buffer"
+	ofCache      = "slc_cache"
 )
 
 const (
@@ -74,6 +76,8 @@ func (r *Request) validate() error {
 		return fmt.Errorf("%w: %g cycles are not within 0 to 10 million", ErrRequest, d.Cycles)
 	case d.RawBytes > 1<<60 || d.UsableBytes > 1<<60 || d.IndirectionBytes > 1<<30:
 		return fmt.Errorf("%w: flash of more than an exbibyte, or mapping units of more than a gibibyte", ErrRequest)
+	case d.BufferBytes > 1<<50 || d.CacheBytes > 1<<60 || !(d.CacheWriteBytesPerSecond >= 0) || d.CacheWriteBytesPerSecond > 1e15:
+		return fmt.Errorf("%w: a write buffer of %d bytes, an SLC cache of %d at %g bytes a second", ErrRequest, d.BufferBytes, d.CacheBytes, d.CacheWriteBytesPerSecond)
 	case d.PagesPerSuperblock < 0 || d.PagesPerSuperblock != 0 && d.PagesPerSuperblock < 4:
 		return fmt.Errorf("%w: %d pages a superblock are fewer than 4", ErrRequest, d.PagesPerSuperblock)
 	}
@@ -98,6 +102,9 @@ func (m *model) answer(r *Request, size uint64) (SizeAnswer, error) {
 	if m.rates != 0 {
 		iops := m.iops(mapped)
 		s.RandomWriteIOPS = &iops
+	}
+	if iops, bytes, ok := m.drive.burst(); ok {
+		s.BurstWriteIOPS, s.BurstBytes = &iops, bytes
 	}
 	if m.drive.RandomReadIOPS > 0 {
 		reads := m.drive.RandomReadIOPS
@@ -141,7 +148,7 @@ func (m *model) wafOf(w *Workload, mapped float64) Interval {
 	}
 	if w.Kind != "" && w.Kind != Uniform && w.Kind != Sequential {
 		alpha := m.best.usable / mapped
-		s := w.skew(alpha)
+		s := m.skew(w, alpha)
 		x.Low, x.Mid, x.High = x.Low*s.Low, x.Mid*s.Mid, x.High*s.High
 		spreads = append(spreads, spread{ofSeparation, (s.High - s.Low) / s.Mid})
 	}
@@ -152,7 +159,23 @@ func (m *model) wafOf(w *Workload, mapped float64) Interval {
 	x.Low, x.High = max(x.Low*(1-law), units), x.High*(1+law)
 	x.Mid = max(x.Mid, x.Low)
 	x.DominatedBy = widest(spreads)
+	// What is found in a buffer is not programmed.
+	rest := 1 - m.drive.buffered(w, mapped)
+	x.Low, x.Mid, x.High = x.Low*rest, x.Mid*rest, x.High*rest
 	return x
+}
+
+// skew is that of the workload on this drive.
+func (m *model) skew(w *Workload, alpha float64) Interval {
+	if w.Separation != nil || !m.drive.Separates {
+		return w.skew(alpha)
+	}
+	at := func(separation float64) Interval {
+		v := *w
+		v.Separation = &separation
+		return v.skew(alpha)
+	}
+	return Interval{Low: at(separatesHigh).Low, Mid: at(separatesMid).Mid, High: at(separatesLow).High}
 }
 
 func collectBest(waf, floor float64) float64 { return waf / floor }
@@ -313,13 +336,8 @@ func (m *model) assumptions(r *Request) []Assumption {
 		m.pointText(&o, add)
 	}
 	add(ofLaw, "the law of uniform random writes and greedy collection; it met measured drives within %.2g %% between sizes", 100*lawError)
-	if k := r.Workload.Kind; k == JESD219 || k == Zipf || k == Mixed {
-		if s := r.Workload.Separation; s != nil {
-			add(ofSeparation, "the drive keeps data of different lifetimes apart to %.2g of what is possible", *s)
-		} else {
-			add(ofSeparation, "how well the drive keeps data of different lifetimes apart is not known: from perfectly to not at all, best guess not beyond its own collection")
-		}
-	}
+	m.separationText(r, add)
+	m.bufferText(r, add)
 	c := m.cycles()
 	switch {
 	case m.drive.Cycles == 0:
@@ -333,6 +351,33 @@ func (m *model) assumptions(r *Request) []Assumption {
 		add(ofMix, "mixed reads and writes share the drive (harmonic law), within %.0f %%; reads alone do not change", 100*mixError)
 	}
 	return list
+}
+
+// separationText says how far data of different lifetimes is taken to be apart.
+func (m *model) separationText(r *Request, add func(string, string, ...any)) {
+	k, s := r.Workload.Kind, r.Workload.Separation
+	switch {
+	case k != JESD219 && k != Zipf && k != Mixed:
+	case s != nil:
+		add(ofSeparation, "the drive keeps data of different lifetimes apart to %.2g of what is possible", *s)
+	case m.drive.Separates:
+		add(ofSeparation, "the drive keeps data of different lifetimes apart, to %.2g to %.2g of what is possible, best guess %.2g", separatesLow, separatesHigh, separatesMid)
+	default:
+		add(ofSeparation, "how well the drive keeps data of different lifetimes apart is not known: from perfectly to not at all, best guess not beyond its own collection")
+	}
+}
+
+// bufferText says what a write buffer and an SLC cache are taken to do.
+func (m *model) bufferText(r *Request, add func(string, string, ...any)) {
+	d := &m.drive
+	if d.BufferBytes != 0 {
+		h := d.buffered(&r.Workload, float64(r.Sizes[0])*r.Workload.mapped())
+		add(ofBuffer, "a write buffer of %.1f MB programs what is rewritten in it once: %.2g %% of this workload's writes at %.3f TB", float64(d.BufferBytes)/1e6, 100*h, float64(r.Sizes[0])/1e12)
+	}
+	if iops, bytes, ok := d.burst(); ok {
+		add(ofCache, "writing goes on: an SLC cache takes %.0f GB at %.0f random writes a second after a rest, and none of it then; what goes through it is programmed once more, which a counter of flash writes shows (a WAF higher by up to 1) and the rated cycles do not",
+			float64(bytes)/1e9, iops)
+	}
 }
 
 func (m *model) pointText(o *observation, add func(string, string, ...any)) {

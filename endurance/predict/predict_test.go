@@ -137,7 +137,11 @@ func TestPredict_randomDrives(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(6, 6))
 	worst := map[int][2]float64{}
-	for range 40 {
+	drives := 40
+	if os.Getenv("NVOP_LONG") != "" {
+		drives = 400
+	}
+	for range drives {
 		raw := float64(uint64(1) << (39 + rng.IntN(6)))
 		usable := raw * (usableLow + (usableHigh-usableLow)*rng.Float64())
 		w0 := 1 + 0.05*rng.Float64()
@@ -170,7 +174,9 @@ func TestPredict_randomDrives(t *testing.T) {
 		}
 	}
 	t.Logf("worst relative error of WAF and IOPS by points: %v", worst)
-	if worst[1][0] > 0.03 || worst[2][0] > 0.02 || worst[2][1] > 0.06 {
+	// b/a is anywhere from 0 to 0.5 here, and one point does not tell it: for that
+	// alone rates at half the size can be 10 % off.
+	if worst[1][0] > 0.025 || worst[1][1] > 0.105 || worst[2][0] > 0.02 || worst[2][1] > 0.05 {
 		t.Errorf("worst errors %v", worst)
 	}
 }
@@ -276,7 +282,7 @@ func ExamplePredict() {
 	}
 	// Output:
 	// 7.68 TB: WAF 3.1, 411K writes a second, 1.5 drive writes a day
-	// 6.40 TB: WAF 1.9, 731K writes a second, 3.0 drive writes a day
+	// 6.40 TB: WAF 1.9, 719K writes a second, 3.0 drive writes a day
 }
 
 func BenchmarkPredict(b *testing.B) {

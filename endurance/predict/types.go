@@ -41,6 +41,16 @@ type Drive struct {
 	MixFactor float64
 	// SequentialWriteBytesPerSecond is the rate of 128 KiB streams.
 	SequentialWriteBytesPerSecond float64
+	// BufferBytes is a write buffer in which a mapping unit that is written again
+	// is programmed once; 0 is none, or not known.
+	BufferBytes uint64
+	// CacheBytes is an SLC cache, which takes bursts at CacheWriteBytesPerSecond
+	// until it is full; 0 is none, or not known.
+	CacheBytes               uint64
+	CacheWriteBytesPerSecond float64
+	// Separates says that the drive keeps data that is rewritten often apart from
+	// the rest; false is not known. Workload.Separation overrules it.
+	Separates bool
 	// Published are figures of a data sheet or a review: used as points are, but
 	// trusted less.
 	Published []Point
@@ -104,6 +114,11 @@ type SizeAnswer struct {
 	RandomWriteIOPS *Interval `json:"random_write_iops"`
 	RandomReadIOPS  *float64  `json:"random_read_iops"`
 	MixedIOPS       *Interval `json:"mixed_iops"`
+	// BurstWriteIOPS is the rate of random 4 KiB writes that an SLC cache takes,
+	// for BurstBytes after a rest; nil without one. RandomWriteIOPS is the rate
+	// once it is full.
+	BurstWriteIOPS *float64 `json:"burst_write_iops,omitempty"`
+	BurstBytes     uint64   `json:"burst_bytes,omitempty"`
 	// LifetimeHostBytes is what the host can write until the rated cycles are
 	// used up: the P/E bound.
 	LifetimeHostBytes *Interval `json:"lifetime_host_bytes"`

@@ -41,50 +41,107 @@ func fuzzTarget(t testing.TB) *Target {
 	return target
 }
 
-// play sends a greeting and a stream to the target as one connection and waits
-// for its end, which must come soon and leave nothing behind. The stream comes
-// when the greeting has been answered.
-func play(t testing.TB, target *Target, greeting [][]byte, stream []byte) {
+// peer is a host's end of one connection.
+type peer struct {
+	t              testing.TB
+	host           net.Conn
+	cancel         context.CancelFunc
+	ended, drained chan struct{}
+}
+
+// join makes a connection to the target.
+func join(t testing.TB, target *Target) *peer {
 	t.Helper()
 	host, far := net.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	c := target.admit(ctx, far)
 	if c == nil {
 		t.Fatal("a connection was not let in")
 	}
-	ended, drained := make(chan struct{}), make(chan struct{})
+	p := &peer{t: t, host: host, cancel: cancel, ended: make(chan struct{}), drained: make(chan struct{})}
 	go func() {
-		defer close(ended)
+		defer close(p.ended)
 		c.run()
 	}()
-	for _, b := range greeting {
-		if _, err := host.Write(b); err != nil {
-			t.Fatalf("greeting: %v", err)
+	return p
+}
+
+// greet sends PDUs one by one, each when the one before has been answered, and
+// returns the last answer.
+func (p *peer) greet(pdus ...[]byte) (answer []byte) {
+	p.t.Helper()
+	for _, b := range pdus {
+		if _, err := p.host.Write(b); err != nil {
+			p.t.Fatalf("greeting: %v", err)
 		}
-		answer := make([]byte, commonBytes)
-		if _, err := io.ReadFull(host, answer); err != nil {
-			t.Fatalf("answer to the greeting: %v", err)
+		answer = make([]byte, commonBytes)
+		if _, err := io.ReadFull(p.host, answer); err != nil {
+			p.t.Fatalf("answer to the greeting: %v", err)
 		}
-		if _, err := io.CopyN(io.Discard, host, int64(binary.LittleEndian.Uint32(answer[4:]))-commonBytes); err != nil {
-			t.Fatalf("answer to the greeting: %v", err)
+		rest := make([]byte, int64(binary.LittleEndian.Uint32(answer[4:]))-commonBytes)
+		if _, err := io.ReadFull(p.host, rest); err != nil {
+			p.t.Fatalf("answer to the greeting: %v", err)
 		}
+		answer = append(answer, rest...)
 	}
+	return answer
+}
+
+// play sends a stream and hangs up; whatever comes meanwhile is thrown away.
+func (p *peer) play(stream []byte) {
 	go func() {
-		defer close(drained)
-		_, _ = io.Copy(io.Discard, host)
+		defer close(p.drained)
+		_, _ = io.Copy(io.Discard, p.host)
 	}()
-	_, _ = host.Write(stream)
-	_ = host.Close()
+	_, _ = p.host.Write(stream)
+	_ = p.host.Close()
+}
+
+// wait waits for the end of the connection, which must come soon.
+func (p *peer) wait(stream []byte) {
+	p.t.Helper()
+	defer p.cancel()
 	select {
-	case <-ended:
-	case <-time.After(20 * time.Second):
-		t.Fatalf("the connection does not end; stream % x", stream)
+	case <-p.ended:
+	case <-time.After(time.Minute):
+		p.t.Fatalf("the connection does not end; stream % x", stream)
 	}
-	<-drained
+	<-p.drained
+}
+
+// play sends a greeting and a stream to the target, and says how many PDUs of
+// the stream were taken in. With ofIO the stream is that of an I/O queue beside
+// the admin queue that the greeting makes. Nothing may be left behind.
+func play(t testing.TB, target *Target, d digests, greeting [][]byte, ofIO bool, stream []byte) (pdus uint64) {
+	t.Helper()
+	admin := join(t, target)
+	answer := admin.greet(greeting[:min(len(greeting), 2)]...)
+	if len(greeting) > 2 {
+		admin.greet(greeting[2:]...)
+	}
+	if !ofIO {
+		before := target.pdus.Load()
+		admin.play(stream)
+		admin.wait(stream)
+		pdus = target.pdus.Load() - before
+	} else {
+		q := join(t, target)
+		cntlid := binary.LittleEndian.Uint16(answer[commonBytes:])
+		taken := q.greet(greeting[0], connectFrame(d, target.SubsystemNQN(), 1, cntlid))
+		if status := binary.LittleEndian.Uint16(taken[commonBytes+14:]) >> 1; status != 0 {
+			t.Fatalf("an I/O queue was refused: %#x", status)
+		}
+		before := target.pdus.Load()
+		q.play(stream)
+		q.wait(stream)
+		pdus = target.pdus.Load() - before
+		admin.play(nil)
+		admin.wait(nil)
+	}
 	if s := target.Stats(); s.Connections != 0 || s.Sessions != 0 {
 		t.Fatalf("left behind: %+v; stream % x", s, stream)
 	}
+	return pdus
 }
 
 // greeting is a valid beginning: the handshake and, if connect, an admin queue
@@ -101,24 +158,31 @@ func greeting(d digests, connect, discovery bool, target *Target) [][]byte {
 	if !connect {
 		return [][]byte{ic}
 	}
-	s := make([]byte, sqeBytes)
-	s[0], s[1], s[4] = opFabrics, psdtSGL, fabricConnect
-	binary.LittleEndian.PutUint32(s[32:], connectBytes)
-	s[39] = sglInCapsule
-	binary.LittleEndian.PutUint16(s[44:], 31)
-	data := make([]byte, connectBytes)
-	data[atConnectCNTLID], data[atConnectCNTLID+1] = 0xFF, 0xFF
 	name := target.SubsystemNQN()
 	if discovery {
 		name = DiscoveryNQN
 	}
-	copy(data[atConnectSubNQN:], name)
-	copy(data[atConnectHostNQN:], "nqn.2014-08.org.nvmexpress:fuzz")
 	cc := make([]byte, sqeBytes)
 	cc[0], cc[1], cc[2] = opFabrics, psdtSGL, 1
 	binary.LittleEndian.PutUint32(cc[44:], propCC)
 	binary.LittleEndian.PutUint32(cc[48:], ccFixedValue|ccEnable)
-	return [][]byte{ic, frame(pduCapsuleCmd, s, data, 0, d), frame(pduCapsuleCmd, cc, nil, 0, d)}
+	return [][]byte{ic, connectFrame(d, name, 0, 0xFFFF), frame(pduCapsuleCmd, cc, nil, 0, d)}
+}
+
+// connectFrame is a valid Connect: of the admin queue with a CNTLID of FFFFh, else
+// of an I/O queue of that controller.
+func connectFrame(d digests, subsystem string, qid, cntlid uint16) []byte {
+	s := make([]byte, sqeBytes)
+	s[0], s[1], s[4] = opFabrics, psdtSGL, fabricConnect
+	binary.LittleEndian.PutUint32(s[32:], connectBytes)
+	s[39] = sglInCapsule
+	binary.LittleEndian.PutUint16(s[atConnectQID:], qid)
+	binary.LittleEndian.PutUint16(s[atConnectSQSize:], 31)
+	data := make([]byte, connectBytes)
+	binary.LittleEndian.PutUint16(data[atConnectCNTLID:], cntlid)
+	copy(data[atConnectSubNQN:], subsystem)
+	copy(data[atConnectHostNQN:], "nqn.2014-08.org.nvmexpress:fuzz")
+	return frame(pduCapsuleCmd, s, data, 0, d)
 }
 
 // frame makes a well-formed PDU around the rest of a header and data.
@@ -153,6 +217,7 @@ func frame(typ uint8, rest, data []byte, flags uint8, d digests) []byte {
 type script struct {
 	b      []byte
 	d      digests
+	ofIO   bool // its commands are those of an I/O queue
 	stream []byte
 	cid    uint16
 }
@@ -199,16 +264,37 @@ func (s *script) entry(opcode uint8, sgl uint8, length int) []byte {
 	for _, at := range []int{40, 41, 42, 43, 44, 45, 48, 52} {
 		e[at] = s.take(1)[0]
 	}
+	if s.ofIO && e[4]%8 != 0 { // a namespace and blocks that there are
+		e[4], e[44], e[45] = 1, 0, 0
+		if e[52]%4 != 0 {
+			e[52] = 0 // CDW13: hints of Write
+		}
+	}
 	return e
+}
+
+// fit makes the length of a transfer that of so many blocks, or leaves it as it
+// is: one command in eight.
+func (s *script) fit(length int) (blocks uint8, bytes int) {
+	b := s.take(1)[0]
+	if !s.ofIO || b%8 == 0 {
+		return b, length
+	}
+	return b >> 4, (int(b>>4) + 1) * 512
 }
 
 // write is a command whose data comes by R2T, and the data: in parts, all of
 // it or too little.
 func (s *script) write(variant uint8) {
 	opcodes := []uint8{0x01, 0x09, 0x0D, 0x11, 0x15, 0x81, 0x19, 0x05}
+	if s.ofIO {
+		opcodes = []uint8{0x01, 0x01, 0x05, 0x09, 0x19, 0x01, 0x0D, 0x05}
+	}
 	p := s.take(2)
-	length := int(binary.LittleEndian.Uint16(p))%8192&^3 + 4
-	s.stream = append(s.stream, frame(pduCapsuleCmd, s.entry(opcodes[variant], sglTransport, length), nil, 0, s.d)...)
+	blocks, length := s.fit(int(binary.LittleEndian.Uint16(p))%8192&^3 + 4)
+	e := s.entry(opcodes[variant], sglTransport, length)
+	e[48] = blocks
+	s.stream = append(s.stream, frame(pduCapsuleCmd, e, nil, 0, s.d)...)
 	parts := int(s.take(1)[0] % 4)
 	for i, at := 0, 0; i < parts && at < length; i++ {
 		n := min(length-at, max(4, length/parts&^3))
@@ -235,11 +321,14 @@ func (s *script) write(variant uint8) {
 // command is a command of any kind, with data in its capsule or for the host.
 func (s *script) command(variant uint8) {
 	known := []uint8{0x02, 0x06, 0x0A, 0x0C, 0x08, 0x18, 0x09, 0x0D, 0x14, 0x15, 0x80, 0x10, opFabrics, opFabrics, 0x01, 0x00}
+	if s.ofIO {
+		known = []uint8{0x02, 0x02, 0x02, 0x02, 0x01, 0x01, 0x05, 0x09, 0x00, 0x00, 0x04, 0x08, 0x0C, 0x19, 0x0E, opFabrics}
+	}
 	opcode := s.take(1)[0]
 	if opcode < 0xE0 {
 		opcode = known[opcode%16]
 	}
-	length := int(binary.LittleEndian.Uint16(s.take(2))) % 9000 &^ 3
+	blocks, length := s.fit(int(binary.LittleEndian.Uint16(s.take(2))) % 9000 &^ 3)
 	var data []byte
 	sgl := uint8(sglTransport)
 	switch {
@@ -252,58 +341,88 @@ func (s *script) command(variant uint8) {
 		length = 0
 	}
 	e := s.entry(opcode, sgl, length)
+	if s.ofIO {
+		e[48] = blocks
+	}
 	if variant == 7 && s.take(1)[0] > 0xE0 { // anything may be wrong
 		copy(e[1:], s.take(sqeBytes-1))
 	}
 	s.stream = append(s.stream, frame(pduCapsuleCmd, e, data, 0, s.d)...)
 }
 
+// Bits of the first byte of an input of FuzzPDU.
+const (
+	fuzzHeaderDigest = 1 << iota
+	fuzzDataDigest
+	fuzzConnect
+	fuzzDiscovery
+	fuzzNoGreeting
+	fuzzIO // of an I/O queue beside the admin queue
+)
+
+// playInput plays the stream that an input of FuzzPDU stands for; ofIO says that
+// it was that of an I/O queue.
+func playInput(t testing.TB, target *Target, b []byte) (pdus uint64, ofIO bool) {
+	t.Helper()
+	mode := b[0]
+	d := digests{header: mode&fuzzHeaderDigest != 0, data: mode&fuzzDataDigest != 0}
+	ofIO = mode&fuzzIO != 0
+	var begin [][]byte
+	switch {
+	case ofIO:
+		begin = greeting(d, true, false, target)
+	case mode&fuzzNoGreeting == 0:
+		begin = greeting(d, mode&fuzzConnect != 0, mode&fuzzDiscovery != 0, target)
+	}
+	return play(t, target, d, begin, ofIO, (&script{b: b[1:], d: d, ofIO: ofIO}).play()), ofIO
+}
+
 // FuzzPDU plays hostile streams: the first byte chooses digests and whether a
-// valid Connect comes first.
+// valid Connect comes first, of an admin or of an I/O queue.
 func FuzzPDU(f *testing.F) {
 	target := fuzzTarget(f)
 	f.Add([]byte{0})
 	f.Add([]byte{7, 3, 0x06, 0, 1, 0, 0, 16, 0, 0, 0, 0, 1})
-	f.Add(append([]byte{0x10, 0, 128}, greeting(digests{}, false, false, target)[0]...))
+	f.Add(append([]byte{fuzzNoGreeting, 0, 128}, greeting(digests{}, false, false, target)[0]...))
 	f.Add([]byte{7, 11, 0x15, 0, 1, 0, 0, 4, 1, 0, 0, 0, 25, 1, 0, 1, 0, 0, 0, 0, 0})
+	for _, mode := range []byte{fuzzIO, fuzzIO | fuzzHeaderDigest | fuzzDataDigest} {
+		f.Add([]byte{mode, 8, 0, 0, 2, 0x71, 1, 0, 0, 0, 0, 0, 0, 0, 0})                                                    // a read
+		f.Add([]byte{mode, 1, 0, 8, 0x71, 1, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0})                                           // a write by R2T
+		f.Add([]byte{mode, 0x28, 4, 0, 2, 0x71, 9, 9, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}) // one in a capsule, a flush
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) == 0 || len(b) > 4096 {
 			return
 		}
-		d := digests{header: b[0]&1 != 0, data: b[0]&2 != 0}
-		var begin [][]byte
-		if b[0]&0x10 == 0 {
-			begin = greeting(d, b[0]&4 != 0, b[0]&8 != 0, target)
-		}
-		play(t, target, begin, (&script{b: b[1:], d: d}).play())
+		playInput(t, target, b)
 	})
 }
 
-// TestRandomPDUs plays random streams of PDUs, most after a valid Connect:
-// $NVOP_FUZZ_PDUS of them, else few enough for every run of the tests.
+// number is a number from the environment.
+func number(t *testing.T, name string, standard uint64) uint64 {
+	t.Helper()
+	v := os.Getenv(name)
+	if v == "" {
+		return standard
+	}
+	n, err := strconv.ParseUint(v, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestRandomPDUs plays random streams of PDUs, most of them those of an I/O queue
+// after its Connect: $NVOP_FUZZ_PDUS of them, else few enough for every run of the
+// tests. Counted are PDUs that were well formed.
 func TestRandomPDUs(t *testing.T) {
-	want := uint64(20_000)
-	if v := os.Getenv("NVOP_FUZZ_PDUS"); v != "" {
-		n, err := strconv.ParseUint(v, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want = n
-	}
-	seed := uint64(1)
-	if v := os.Getenv("NVOP_FUZZ_SEED"); v != "" {
-		n, err := strconv.ParseUint(v, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed = n
-	}
+	want, seed := number(t, "NVOP_FUZZ_PDUS", 20_000), number(t, "NVOP_FUZZ_SEED", 1)
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	target := fuzzTarget(t)
 	descriptors := openDescriptors(t)
-	connected := uint64(0)
-	for total := target.pdus.Load(); total < want; {
+	ofIO := uint64(0)
+	for target.pdus.Load() < want {
 		b := make([]byte, 16+random.IntN(1000))
 		for i := range b {
 			b[i] = byte(random.Uint32())
@@ -311,19 +430,18 @@ func TestRandomPDUs(t *testing.T) {
 				b[i] &= 0x1F // small numbers get further
 			}
 		}
-		d := digests{header: b[0]&1 != 0, data: b[0]&2 != 0}
-		connect := b[0]&0xE0 != 0
-		play(t, target, greeting(d, connect, b[0]&0x1C == 0, target), (&script{b: b[1:], d: d}).play())
-		now := target.pdus.Load()
-		if connect {
-			connected += now - total - 1
+		b[0] = byte(random.Uint32()) // a quarter of the streams without an I/O queue
+		if random.IntN(2) == 0 {
+			b[0] |= fuzzIO
 		}
-		total = now
+		if n, io := playInput(t, target, b); io {
+			ofIO += n
+		}
 	}
 	total := target.pdus.Load()
-	t.Logf("%d PDUs, %d of them after a valid Connect, %d commands carried out", total, connected, target.commands.Load())
-	if connected*2 < total {
-		t.Error("less than half of the PDUs came after a valid Connect")
+	t.Logf("%d PDUs, %d of them after a valid Connect of an I/O queue, %d commands carried out", total, ofIO, target.commands.Load())
+	if ofIO*2 < total {
+		t.Error("less than half of the PDUs came after a valid Connect of an I/O queue")
 	}
 	if now := openDescriptors(t); now > descriptors {
 		t.Errorf("%d open descriptors, %d before", now, descriptors)

@@ -29,9 +29,10 @@ func (simEditCmd) Help() string {
 	return "Changes what a simulated drive has stored, below every command, as silent corruption does: the drive notices nothing. " +
 		"Blocks are copied over others, exchanged, have a bit flipped, are torn (the rest of them is zeros, or what a snapshot has), or go back to an older state. " +
 		"Nothing is asked: the drive does not exist.\n\n" +
-		"Example: nvop sim edit drive.nvop flip --lba 1234 --bit 77\n" +
-		"Example: nvop sim edit drive.nvop snapshot --lba 0 --blocks 64 --snapshot old.blocks\n" +
-		"Example: nvop sim edit drive.nvop restore --lba 8 --blocks 2 --snapshot old.blocks"
+		"Example:\n" +
+		"  nvop sim edit drive.nvop flip --lba 1234 --bit 77\n" +
+		"  nvop sim edit drive.nvop snapshot --lba 0 --blocks 64 --snapshot old.blocks\n" +
+		"  nvop sim edit drive.nvop restore --lba 8 --blocks 2 --snapshot old.blocks"
 }
 
 // editBytesMax bounds one edit of the command line, in bytes.

@@ -17,9 +17,10 @@ type simFaultCmd struct {
 
 func (simFaultCmd) Help() string {
 	return "Makes a simulated drive misbehave, now or when a rule says so. Rules and what lasts are kept in the drive's file.\n\n" +
-		"Example: nvop sim fault drive.nvop \"after 1000th write power-cut\"\n" +
-		"Example: nvop sim fault drive.nvop \"at 10GB spare 4% over 1h; media-error read nsid 1 lba 100-199\"\n" +
-		"Example: nvop sim fault drive.nvop heal"
+		"Example:\n" +
+		"  nvop sim fault drive.nvop \"after 1000th write power-cut\"\n" +
+		"  nvop sim fault drive.nvop \"at 10GB spare 4% over 1h; media-error read nsid 1 lba 100-199\"\n" +
+		"  nvop sim fault drive.nvop heal"
 }
 
 type simFaultResult struct {

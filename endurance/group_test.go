@@ -62,6 +62,11 @@ func TestOutlook_isWhatHappens(t *testing.T) {
 		"time and rate": func(p *run.Phase) {
 			p.End, p.Rate = run.End{DurationNS: 7 * second1}, run.Rate{IOPS: 100, Arrival: run.ArrivalOpen}
 		},
+		"each pass read back": func(p *run.Phase) { p.Check, p.End = run.CheckEachPass, run.End{Passes: 3} },
+		"each pass read back, by time": func(p *run.Phase) {
+			p.Check, p.End, p.Rate = run.CheckEachPass, run.End{DurationNS: 160 * second1}, run.Rate{IOPS: 100, Arrival: run.ArrivalOpen}
+		},
+		"a short block at each pass's end": func(p *run.Phase) { p.BlockBytes, p.Depth, p.End = 1<<20, 1, run.End{Passes: 7} },
 		"mix": func(p *run.Phase) {
 			p.Pattern, p.End, p.ReadPercent, p.BlockBytes = run.PatternReplacement, run.End{Bytes: 20 << 20}, 50, 16384
 			p.Sizes = []run.SizeShare{{Bytes: 4096, Permyriad: 7500}, {Bytes: 16384, Permyriad: 2500}}
@@ -75,7 +80,11 @@ func TestOutlook_isWhatHappens(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		v, err := simulate(t, Config{Job: job, Recorder: m}, w, virtualClock())
+		cfg := Config{Job: job, Recorder: m, Queues: func(int) (nvmeioctl.IOQueue, error) { return w.queue(job.MaxDepth()), nil }}
+		if job.Checks() {
+			cfg.Queues = newMedium(job.LBABytes, 1).queues(job.MaxDepth())
+		}
+		v, err := Simulate(context.Background(), cfg, virtualClock())
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -71,8 +71,16 @@ func (s *stage) outlook(job *run.Job, speed func(p *run.Phase) Speed) PhaseOutlo
 		}
 	}
 	reads := float64(s.ReadPercent) / 100
+	if s.Check == run.CheckEachPass {
+		reads = 0.5 // every pass that writes is read back
+	}
 	o.ReadBytes = o.Operations * reads * s.MeanBytes(false)
 	o.WriteBytes = o.Operations * (1 - reads) * s.MeanBytes(true)
+	if whole := float64(s.blocks) * float64(s.BlockBytes); s.blocks != 0 {
+		// The last block of a pass may be a short one.
+		part := float64(s.config.RegionBytes) / whole
+		o.ReadBytes, o.WriteBytes = o.ReadBytes*part, o.WriteBytes*part
+	}
 	return o
 }
 

@@ -88,7 +88,8 @@ func (journalListCmd) Run(ctx context.Context, a *app) error {
 		}
 		infos, err := j.Runs(ctx)
 		for _, info := range infos {
-			r.Soaks = append(r.Soaks, statusOf(info, path, a.runs(info)))
+			x, serr := a.standing(ctx, j, info)
+			r.Soaks, err = append(r.Soaks, x), errors.Join(err, serr)
 		}
 		return err
 	})
@@ -171,7 +172,11 @@ func (c journalShowCmd) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return err
 		}
-		return a.print(runHistory{"nvop.run-history/1", statusOf(info, j.Path(), a.runs(info)), info.Header, nonNil(events), nonNil(gaps)})
+		stands, err := a.standing(ctx, j, info)
+		if err != nil {
+			return err
+		}
+		return a.print(runHistory{"nvop.run-history/1", stands, info.Header, nonNil(events), nonNil(gaps)})
 	})
 }
 

@@ -43,7 +43,7 @@ type soakStartCmd struct {
 
 // watchFlags say who is told of a run besides the journal.
 type watchFlags struct {
-	OnEvent []string `help:"Run this program at each event, told by environment variables (NVOP_EVENT, NVOP_EVENT_TEXT, NVOP_RUN, NVOP_SERIAL ...), without a shell; given again, its arguments." placeholder:"PROGRAM" sep:"none"`
+	OnEvent []string `help:"Run this program at each event, told by environment variables (NVOP_EVENT, NVOP_EVENT_TEXT, NVOP_RUN, NVOP_SERIAL ...), without a shell; given again, its arguments, and with = where one begins with a dash: --on-event=-v." placeholder:"PROGRAM" sep:"none"`
 	Metrics string   `type:"path" help:"Keep figures in this file for a Prometheus node exporter's textfile collector." placeholder:"FILE.prom"`
 }
 
@@ -58,8 +58,8 @@ Example:
 }
 
 // jobFile is what is to be done, from the run file or the flags.
-func (c soakStartCmd) jobFile() (*jobfile.File, error) {
-	f, err := c.fileOrFlags()
+func (c soakStartCmd) jobFile(ctx context.Context) (*jobfile.File, error) {
+	f, err := c.fileOrFlags(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (c soakStartCmd) jobFile() (*jobfile.File, error) {
 	return f, nil
 }
 
-func (c soakStartCmd) fileOrFlags() (*jobfile.File, error) {
+func (c soakStartCmd) fileOrFlags(ctx context.Context) (*jobfile.File, error) {
 	if c.File == "" {
 		return c.file()
 	}
@@ -83,7 +83,7 @@ func (c soakStartCmd) fileOrFlags() (*jobfile.File, error) {
 	if !reflect.DeepEqual(c.jobFlags, usual) {
 		return nil, usagef("--file says what is done: leave out the flags that say something else")
 	}
-	return readJobFile(c.File)
+	return readJobFile(ctx, c.File)
 }
 
 // usualFlags are those of a command line that says nothing.
@@ -96,8 +96,9 @@ func usualFlags() (jobFlags, error) {
 	return usual.jobFlags, err
 }
 
-// readJobFile reads a run file.
-func readJobFile(path string) (*jobfile.File, error) {
+// readJobFile reads a run file. It gives up when ctx is done, however long the
+// parser takes; the parser's work ends with the process then.
+func readJobFile(ctx context.Context, path string) (*jobfile.File, error) {
 	const most = 1 << 20
 	info, err := os.Stat(path)
 	if err != nil {
@@ -110,7 +111,21 @@ func readJobFile(path string) (*jobfile.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jobfile.Parse(path, text)
+	type answer struct {
+		file *jobfile.File
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		f, err := jobfile.Parse(path, text)
+		answers <- answer{f, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.file, a.err
+	case <-ctx.Done():
+		return nil, &codedError{exitInterrupted, fmt.Errorf("interrupted while %s was read; nothing was done", path)}
+	}
 }
 
 // drivesOf are the drives that a command line or a run file names.
@@ -132,7 +147,7 @@ func drivesOf(addresses []string, f *jobfile.File) ([]jobfile.Drive, error) {
 }
 
 func (c soakStartCmd) Run(ctx context.Context, a *app) (err error) {
-	f, err := c.jobFile()
+	f, err := c.jobFile(ctx)
 	if err != nil {
 		return err
 	}
@@ -160,6 +175,9 @@ func (c soakStartCmd) Run(ctx context.Context, a *app) (err error) {
 		return a.print(g.plan(ctx, f))
 	}
 	if err := g.prepare(ctx, "soak start "+cmp.Or(c.RW, c.Workload, c.File)); err != nil {
+		return err
+	}
+	if err := g.lookBack(ctx); err != nil {
 		return err
 	}
 	return g.start(ctx, f.Name)

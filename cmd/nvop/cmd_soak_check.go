@@ -32,7 +32,7 @@ Example:
 }
 
 func (c soakCheckCmd) Run(ctx context.Context, a *app) (err error) {
-	f, err := readJobFile(c.File)
+	f, err := readJobFile(ctx, c.File)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (c soakCheckCmd) Run(ctx context.Context, a *app) (err error) {
 	}
 	flags := soakFlags{NSID: c.NSID}
 	flags.Engine, flags.Accept = engineAuto, f.Accept
-	g, err := a.newSoakGroup(flags, watchFlags{OnEvent: f.OnEvent})
+	g, err := a.newSoakGroup(flags, watchFlags{OnEvent: f.OnEvent, Metrics: f.Metrics})
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,12 @@ type drivePlan struct {
 	WearLow   *float64 `json:"wear_percent_low,omitempty"`
 	WearHigh  *float64 `json:"wear_percent_high,omitempty"`
 	WearBasis string   `json:"wear_basis"`
-	Rules     []string `json:"rules,omitempty"`
+	// Past is what was written there before; nil where no drive is named.
+	Past *drivePast `json:"past,omitempty"`
+	// Data is what is written, where it is not whole blocks that all differ.
+	Data  string   `json:"data,omitempty"`
+	Rules []string `json:"rules,omitempty"`
+	Notes []string `json:"notes,omitempty"`
 }
 
 type phasePlan struct {
@@ -135,9 +140,12 @@ func (r soakPlan) Text(p *render.Page) {
 			wear += fmt.Sprintf(", %.2f to %.2f", *d.WearLow, *d.WearHigh)
 		}
 		p.Pairs("written", bytesOrOpen(d.WriteBytes), "drive writes", numberOrOpen(d.DriveWrites), "time", hoursOrOpen(d.Seconds),
-			"expected wear", wear+" ("+d.WearBasis+")", "engine", d.Engine)
+			"expected wear", wear+" ("+d.WearBasis+")", "written before", d.Past.text(), "data", d.Data, "engine", d.Engine)
 		for _, t := range d.Rules {
 			p.Line("  %s", t)
+		}
+		for _, t := range d.Notes {
+			p.Line("  note: %s", t)
 		}
 	}
 	p.Line("  memory: about %s", render.Size(r.MemoryBytes))
@@ -170,7 +178,7 @@ func hoursOrOpen(v *float64) string {
 // planOfFile is what can be said of a file without a drive: that it is in order,
 // checked against a drive of common size in both block sizes.
 func planOfFile(f *jobfile.File) soakPlan {
-	d := drivePlan{TimeLapse: max(f.TimeLapse, 1), Rules: rulesOf(f.Stops, f.Pause), WearBasis: "no drive is named"}
+	d := drivePlan{TimeLapse: max(f.TimeLapse, 1), Rules: rulesOf(f.Stops, f.Pause), WearBasis: "no drive is named", Data: dataText(f.Data)}
 	for _, p := range f.Phases {
 		d.Phases = append(d.Phases, phasePlan{Kind: string(p.Kind), Workload: strings.TrimSpace(p.Workload + p.RW), Ends: endOfFile(&p)})
 	}
@@ -213,6 +221,22 @@ func rulesOf(stops []run.StopRule, pause run.Pause) []string {
 		rules = append(rules, fmt.Sprintf("pauses at %d C, goes on at %d C", pause.AtCelsius, pause.ResumeCelsius))
 	}
 	return rules
+}
+
+// dataText is what is written in a few words; nothing for whole blocks that all
+// differ.
+func dataText(d run.Data) string {
+	if d.HeaderOnly {
+		return "headers only: it cannot be verified"
+	}
+	var parts []string
+	if d.CompressPermille != 0 {
+		parts = append(parts, fmt.Sprintf("compresses %.3g:1", 1000/float64(d.CompressPermille)))
+	}
+	if d.DedupPermille != 0 {
+		parts = append(parts, fmt.Sprintf("repeats %.3g:1", 1000/float64(d.DedupPermille)))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // phaseText is a phase's workload in a few words.
@@ -260,9 +284,9 @@ func kib(n uint32) string {
 // plan says what every drive of the group comes to.
 func (g *soakGroup) plan(ctx context.Context, f *jobfile.File) soakPlan {
 	r := soakPlan{Schema: "nvop.soak-plan/1", Name: f.Name, Drives: []drivePlan{}}
-	infos, err := g.app.allRuns(ctx)
+	infos, err := g.past(ctx)
 	if err != nil {
-		g.app.note("speeds are not told: %v", err)
+		g.app.note("neither speeds nor what was written before are known: %v", err)
 	}
 	for i, s := range g.sessions {
 		d := s.plan(ctx, infos)
@@ -281,7 +305,7 @@ func (s *soakSession) plan(ctx context.Context, infos []journal.RunInfo) drivePl
 	h := &s.target.header
 	d := drivePlan{
 		Address: h.Address, Serial: h.Serial, Model: h.Model, CapacityBytes: s.job.CapacityBytes, Engine: h.Engine, TimeLapse: s.job.TimeLapse,
-		Rules: rulesOf(s.job.Stops, s.job.Pause), Phases: []phasePlan{},
+		Rules: rulesOf(s.job.Stops, s.job.Pause), Phases: []phasePlan{}, Past: &s.past, Data: dataText(s.job.Data), Notes: s.unfilled(),
 	}
 	outlook, err := endurance.Outlook(&s.job, func(p *run.Phase) endurance.Speed {
 		if speed := speedOf(infos, h, p, s.job.Workers); speed.OpsPerSecond != 0 {
@@ -397,7 +421,7 @@ func (s *soakSession) predictedSpeed(p *run.Phase) endurance.Speed {
 	const basis, busy = "the drive's design", 128
 	x, d, ok := s.prediction(p)
 	switch {
-	case !ok || len(p.Sizes) != 0 || p.Depth*s.job.Workers < busy && p.Pattern != run.PatternSequential:
+	case !ok || len(p.Sizes) != 0 || p.Check == run.CheckEachPass || p.Depth*s.job.Workers < busy && p.Pattern != run.PatternSequential:
 	case p.Pattern == run.PatternSequential && p.ReadPercent == 0 && d.SequentialWriteBytesPerSecond != 0:
 		return endurance.Speed{OpsPerSecond: d.SequentialWriteBytesPerSecond / float64(p.BlockBytes), Basis: basis}
 	case p.Pattern != run.PatternSequential && p.BlockBytes == 4096 && p.ReadPercent == 0 && x.RandomWriteIOPS != nil:

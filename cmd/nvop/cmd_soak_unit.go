@@ -61,11 +61,18 @@ func (c soakUnitCmd) Run(ctx context.Context, a *app) error {
 		return fmt.Errorf("no soak in %s can be resumed: start one, or name its drives with --confirm-serial", path)
 	}
 	args := []string{program, "--journal", path, "soak", "resume", "--all", "--confirm-serial", strings.Join(serials, ",")}
-	for _, x := range c.OnEvent {
-		args = append(args, "--on-event", x)
+	if len(c.OnEvent) != 0 {
+		flags, err := eventArguments(c.OnEvent)
+		if err != nil {
+			return err
+		}
+		args = append(args, flags...)
 	}
 	if c.Metrics != "" {
-		args = append(args, "--metrics", c.Metrics)
+		if _, err := metricsPath(c.Metrics); err != nil {
+			return err
+		}
+		args = append(args, "--metrics="+c.Metrics)
 	}
 	return a.print(unitResult{Schema: "nvop.soak-unit/1", Serials: serials, Journal: path, Unit: unitText(path, args)})
 }

@@ -135,8 +135,7 @@ func (c soakStatusCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	waf := run.WAF{}
-	if info.Verdict == nil || info.State == run.StateRunning {
-		// Killed, or at work: what a verdict would say is in the journal.
+	if !told(info) {
 		waf = r.soFar(&full)
 	} else {
 		waf = info.Verdict.WAF
@@ -145,13 +144,32 @@ func (c soakStatusCmd) Run(ctx context.Context, a *app) (err error) {
 	return a.print(r)
 }
 
-// soFar fills in what the journal has of a run without a verdict: WAF of the
-// present workload, health, and the phases that are over.
+// told says whether a run's verdict tells how it stands. It does not where the run
+// is at work or was killed: what it would say is in the journal then.
+func told(info journal.RunInfo) bool { return info.Verdict != nil && info.State != run.StateRunning }
+
+// standing is a run as its journal has it.
+func (a *app) standing(ctx context.Context, j *journal.Journal, info journal.RunInfo) (soakResult, error) {
+	r := statusOf(info, j.Path(), a.runs(info))
+	if told(info) {
+		return r, nil
+	}
+	full, err := j.LoadRun(ctx, info.ID)
+	if err == nil {
+		r.soFar(&full)
+	}
+	return r, err
+}
+
+// soFar fills in what the journal has of a run without a verdict: time at work,
+// WAF of the present workload, health, and the phases that are over.
 func (r *soakResult) soFar(full *journal.Run) run.WAF {
 	v, ok := endurance.VerdictSoFar(&full.Header.Job, full.Checkpoint, full.Samples)
 	if !ok {
 		return run.WAF{}
 	}
+	r.DurationSeconds = float64(full.Checkpoint.RunActiveNS) / 1e9
+	r.elapsed(full.Seconds)
 	r.waf(v.WAF)
 	if m, ok := v.Measured(); ok {
 		r.measured(m)
@@ -190,7 +208,7 @@ func statusOf(info journal.RunInfo, path string, running bool) soakResult {
 	r := newSoakResult(info.ID, info.Header, v, path)
 	r.totals(info.Totals)
 	r.State = string(info.State)
-	r.DurationSeconds = float64(info.Seconds)
+	r.elapsed(info.Seconds)
 	switch {
 	case running:
 		r.Verdict = "running"
@@ -237,7 +255,11 @@ func (soakListCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	for _, info := range infos {
-		r.Runs = append(r.Runs, statusOf(info, j.Path(), a.runs(info)))
+		x, err := a.standing(ctx, j, info)
+		if err != nil {
+			return err
+		}
+		r.Runs = append(r.Runs, x)
 	}
 	return a.print(r)
 }

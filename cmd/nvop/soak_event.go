@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -32,6 +33,23 @@ func eventProgram(args []string) ([]string, error) {
 		return nil, usagef("--on-event %q: no such program, or it cannot be run (arguments are given by --on-event again): %v", args[0], err)
 	}
 	return append([]string{path}, args[1:]...), nil
+}
+
+// eventArguments is the program of --on-event with its arguments, as a command line of
+// another process has to give them: found now, wherever it will run then.
+func eventArguments(args []string) ([]string, error) {
+	found, err := eventProgram(args)
+	if err != nil {
+		return nil, err
+	}
+	if found[0], err = filepath.Abs(found[0]); err != nil {
+		return nil, err
+	}
+	var flags []string
+	for _, x := range found {
+		flags = append(flags, "--on-event="+x)
+	}
+	return flags, nil
 }
 
 // subject is the run that something is told of.

@@ -40,6 +40,11 @@ func (a *app) newSoakGroup(f soakFlags, w watchFlags) (*soakGroup, error) {
 			return nil, err
 		}
 	}
+	if w.Metrics != "" {
+		if w.Metrics, err = metricsPath(w.Metrics); err != nil {
+			return nil, err
+		}
+	}
 	return &soakGroup{app: a, flags: f, kinds: kinds, watch: w}, nil
 }
 
@@ -66,8 +71,10 @@ func (g *soakGroup) add(ctx context.Context, d jobfile.Drive, f *jobfile.File) e
 		return refusedf("identity", d.Address, "", "its serial number is %s, the run file says %s", t.serial, d.Serial)
 	}
 	s := g.sessions[len(g.sessions)-1]
-	s.job, err = buildJob(f, t.region)
-	return err
+	if s.job, err = buildJob(f, t.region); err != nil {
+		return err
+	}
+	return checkRatios(&s.job)
 }
 
 // failed notes a run that cannot go on.
@@ -81,6 +88,9 @@ func (g *soakGroup) failed(info journal.RunInfo, err error) {
 
 // prepare gets consent for every drive, then takes all locks and the journal.
 func (g *soakGroup) prepare(ctx context.Context, what string) (err error) {
+	if err := g.checkSerials(); err != nil {
+		return err
+	}
 	for _, s := range g.sessions {
 		if err := s.agree(ctx, what); err != nil {
 			return err
@@ -133,7 +143,10 @@ func (g *soakGroup) resume(ctx context.Context) (err error) {
 	var left []error
 	for _, s := range g.sessions {
 		what := "soak resume " + s.from
-		err := s.agree(ctx, what)
+		err := s.agreeToFile()
+		if err == nil {
+			err = s.agree(ctx, what)
+		}
 		if err == nil {
 			err = s.take(ctx, g.journal, what)
 		}
@@ -235,7 +248,7 @@ func (r soakGroupResult) Text(p *render.Page) {
 			waf = fmt.Sprintf("%.3f", *x.WAF)
 		}
 		rows = append(rows, []string{x.Run, x.Serial, render.Decimal(x.CapacityBytes), x.State, x.Verdict, render.Decimal(x.WriteBytes), render.Decimal(x.ReadBytes),
-			render.Rate(float64(x.WriteIOPS)), render.Rate(float64(x.ReadIOPS)), waf, percentText(x.HealthPercent), x.Reason})
+			render.Rate(float64(x.WriteIOPS)), render.Rate(float64(x.ReadIOPS)), waf, percentText(x.HealthPercent), x.why()})
 	}
 	p.Grid([]string{"run", "serial", ">capacity", "state", "verdict", ">written", ">read", ">write IOPS", ">read IOPS", ">WAF", ">health", "reason"}, rows)
 	for _, x := range r.Runs {

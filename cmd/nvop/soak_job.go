@@ -3,12 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
 	"nvop/endurance/jobfile"
 	"nvop/endurance/run"
 	"nvop/namespace"
+	"nvop/nvmeioctl/pattern"
 )
 
 // jobFlags say what a soak does: a run file with one measured phase. What is not
@@ -30,30 +33,46 @@ type jobFlags struct {
 	Written     string   `xor:"end" help:"End a mix after this much was written." placeholder:"SIZE"`
 	Duration    string   `xor:"end" help:"End after this time of the drive's clock: 90s, 24h, 7d." placeholder:"TIME"`
 	DriveWrites string   `xor:"end" help:"End after this many drive writes." placeholder:"N"`
-	Passes      uint64   `xor:"end" help:"End after this many passes over the namespace." placeholder:"N"`
+	Passes      limit    `xor:"end" help:"End after this many passes over the namespace." placeholder:"N"`
 	Fill        uint64   `help:"Sequential passes to write first." placeholder:"N"`
 	WarmUp      string   `help:"Drive writes of the same workload that are not measured, after the fill." placeholder:"N"`
 	Data        string   `enum:"full,headers" default:"full" help:"What is written: full makes every block anew, so that it can be verified at any time; headers writes only each block's header over a body that stays, which takes less of the processor and cannot be verified." placeholder:"KIND"`
+	Compress    string   `name:"compress-ratio" help:"What is written compresses by this ratio: 2, 2.5:1 (default: not at all)." placeholder:"RATIO"`
+	Dedup       string   `name:"dedup-ratio" help:"What is written repeats, in units of 4 KiB, by this ratio: 4, 4:1 (default: all differ). Fewer mistakes are told among what repeats." placeholder:"RATIO"`
 	Verify      string   `enum:"none,reads,passes,end" default:"none" help:"What is compared with what was written: none; reads (all that the workload reads); passes (each pass is read back; permutation or write); end (a pass that reads everything once, at the end)." placeholder:"WHAT"`
 	Trust       string   `enum:"completed,flushed" default:"completed" help:"Which writes must have survived a crash: completed, or only those flushed (drives without power-loss protection)." placeholder:"WHAT"`
 	FlushEvery  string   `help:"Flush each worker's writes at this interval." placeholder:"TIME"`
 	GenMap      bool     `name:"generation-map" help:"A byte of memory for each block, so that lost and stale blocks are told apart where the order draws anew."`
 	Stop        []string `help:"Stop rule, may be repeated: bytes=1PB, drive-writes=3, hours=24, used=10, spare=10, temperature=75, media-errors=1, critical-warning, latency=10ms." placeholder:"RULE" sep:"none"`
 	Pause       string   `help:"Let the drive cool down: pause at the first temperature, go on at the second (default: 5 degrees below)." placeholder:"C[:C]"`
-	TimeLapse   uint32   `help:"Simulated drives only: each operation stands for K, the drive's clock runs K times as fast, and health is read every minute of it." placeholder:"K"`
+	TimeLapse   limit    `help:"Simulated drives only: each operation stands for K, the drive's clock runs K times as fast, and health is read every minute of it." placeholder:"K"`
 	Seed        uint64   `default:"1" help:"Decides order, mix and data: one seed, one history on a simulated drive." placeholder:"N"`
 	rateFlags
 }
 
 // rateFlags say how fast it goes at most.
 type rateFlags struct {
-	IOPS           uint64 `name:"iops" help:"At most this many operations a second, over all workers." placeholder:"N"`
-	ReadIOPS       uint64 `name:"read-iops" help:"At most this many reads a second; holds the whole mix back." placeholder:"N"`
-	WriteIOPS      uint64 `name:"write-iops" help:"At most this many writes a second; holds the whole mix back." placeholder:"N"`
+	IOPS           limit  `name:"iops" help:"At most this many operations a second, over all workers." placeholder:"N"`
+	ReadIOPS       limit  `name:"read-iops" help:"At most this many reads a second; holds the whole mix back." placeholder:"N"`
+	WriteIOPS      limit  `name:"write-iops" help:"At most this many writes a second; holds the whole mix back." placeholder:"N"`
 	Bandwidth      string `help:"At most this much a second: 500MB." placeholder:"SIZE"`
 	ReadBandwidth  string `help:"At most this much read a second." placeholder:"SIZE"`
 	WriteBandwidth string `help:"At most this much written a second." placeholder:"SIZE"`
 	Arrival        string `enum:"open,closed," default:"" help:"Under a rate: open (default) keeps to the schedule and catches up; closed lets it slip when the drive is behind." placeholder:"KIND"`
+}
+
+// limit is a number on the command line that is at least 1: 0 would mean that
+// there is none, and whoever writes it may mean the opposite.
+type limit uint64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (n *limit) UnmarshalText(text []byte) error {
+	v, err := strconv.ParseUint(string(text), 10, 64)
+	if err != nil || v < 1 || v > math.MaxInt64 {
+		return fmt.Errorf("%q is no whole number of 1 or more; without the flag there is no limit", text)
+	}
+	*n = limit(v)
+	return nil
 }
 
 // region is what the job runs on.
@@ -99,7 +118,7 @@ func (f jobFlags) file() (*jobfile.File, error) {
 		Amount: flagValue(r, "--size", f.Size, jobfile.Bytes), Written: flagValue(r, "--written", f.Written, jobfile.Bytes),
 	}
 	p.End = run.End{
-		DriveWritesMilli: flagValue(r, "--drive-writes", f.DriveWrites, jobfile.Milli), Passes: f.Passes,
+		DriveWritesMilli: flagValue(r, "--drive-writes", f.DriveWrites, jobfile.Milli), Passes: uint64(f.Passes),
 		DurationNS: int64(flagValue(r, "--duration", f.Duration, jobfile.Duration)),
 	}
 	if f.BSSplit != "" {
@@ -115,13 +134,21 @@ func (f jobFlags) file() (*jobfile.File, error) {
 		return nil, usagef("when is the soak over? give one of --size, --written, --duration, --drive-writes, --passes")
 	case f.QD == 0 || f.Workers == 0 || f.Workers > 4096:
 		return nil, usagef("--qd and --workers are at least 1, workers 4096 at most")
+	case f.TimeLapse > math.MaxUint32:
+		return nil, usagef("--time-lapse %d is more than any drive has blocks for", f.TimeLapse)
 	}
 	file := &jobfile.File{
-		Seed: f.Seed, Workers: f.Workers, Pin: f.Pin, TimeLapse: f.TimeLapse, Phases: f.phases(r, p),
+		Seed: f.Seed, Workers: f.Workers, Pin: f.Pin, TimeLapse: uint32(f.TimeLapse), Phases: f.phases(r, p),
 		Pause:  flagValue(r, "--pause", f.Pause, jobfile.PauseRule),
 		Verify: run.Verify{FlushIntervalNS: int64(flagValue(r, "--flush-every", f.FlushEvery, jobfile.Duration)), GenerationMap: f.GenMap},
 	}
-	file.Data.HeaderOnly = f.Data == "headers"
+	file.Data = run.Data{
+		HeaderOnly:       f.Data == jobfile.DataHeaders,
+		CompressPermille: flagValue(r, "--compress-ratio", f.Compress, jobfile.Ratio), DedupPermille: flagValue(r, "--dedup-ratio", f.Dedup, jobfile.Ratio),
+	}
+	if file.Data.HeaderOnly && f.Compress+f.Dedup != "" {
+		return nil, usagef("%s", jobfile.HeadersHaveNoRatio("--compress-ratio", "--dedup-ratio"))
+	}
 	if f.GenMap && f.Verify == "none" {
 		return nil, usagef("--generation-map tells lost blocks from stale ones, but nothing is verified: add --verify")
 	}
@@ -144,7 +171,7 @@ func (f jobFlags) file() (*jobfile.File, error) {
 
 func (f rateFlags) rate(r *flagReader) run.Rate {
 	return run.Rate{
-		IOPS: f.IOPS, ReadIOPS: f.ReadIOPS, WriteIOPS: f.WriteIOPS, Arrival: run.Arrival(f.Arrival),
+		IOPS: uint64(f.IOPS), ReadIOPS: uint64(f.ReadIOPS), WriteIOPS: uint64(f.WriteIOPS), Arrival: run.Arrival(f.Arrival),
 		BytesPerSecond:      flagValue(r, "--bandwidth", f.Bandwidth, jobfile.Bytes),
 		ReadBytesPerSecond:  flagValue(r, "--read-bandwidth", f.ReadBandwidth, jobfile.Bytes),
 		WriteBytesPerSecond: flagValue(r, "--write-bandwidth", f.WriteBandwidth, jobfile.Bytes),
@@ -187,6 +214,21 @@ func buildJob(f *jobfile.File, r region) (run.Job, error) {
 		return job, &codedError{exitUsage, err}
 	}
 	return job, nil
+}
+
+// checkRatios refuses data that cannot be made: the headers of small blocks alone
+// are more than what some ratios leave.
+func checkRatios(j *run.Job) error {
+	if j.Data.CompressPermille == 0 {
+		return nil
+	}
+	_, err := pattern.New(pattern.Config{
+		Seed: j.Seed, BlockBytes: j.LBABytes, CompressPermille: j.Data.CompressPermille, RegionBlocks: j.RegionBytes() / uint64(j.LBABytes),
+	})
+	if err != nil {
+		return usagef("a compression ratio of %.3g: %w", 1000/float64(j.Data.CompressPermille), err)
+	}
+	return nil
 }
 
 // literalBytes reads a number of bytes with its unit, never as a marketing

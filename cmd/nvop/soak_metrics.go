@@ -1,13 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"nvop/endurance"
@@ -127,6 +130,39 @@ func (m *metricsFile) write() {
 	} else if err == nil {
 		m.told = false
 	}
+}
+
+// metricsPath is where the file of --metrics is, links followed, or why it cannot
+// be kept there: whoever watches a run by it must not learn at its end that there
+// was none. Nothing is written yet.
+func metricsPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	link, _ := os.Lstat(path)
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist) && link == nil:
+	case err != nil:
+		return "", usagef("--metrics: %v", err)
+	case !info.Mode().IsRegular():
+		return "", usagef("--metrics %s: a file is put in its place at each writing, and what is there is none", path)
+	default:
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return "", usagef("--metrics: %v", err)
+		}
+	}
+	const writeAndSearch = 2 | 1 // access(2)
+	folder := filepath.Dir(path)
+	if info, err := os.Stat(folder); err != nil {
+		return "", usagef("--metrics: the folder is missing: %v", err)
+	} else if !info.IsDir() {
+		return "", usagef("--metrics: %s is no folder", folder)
+	}
+	if err := syscall.Access(folder, writeAndSearch); err != nil {
+		return "", usagef("--metrics: no file can be made in %s: %v", folder, err)
+	}
+	return path, nil
 }
 
 // replaceFile puts a new file in the place of the one at path, in one step.

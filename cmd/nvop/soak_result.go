@@ -27,9 +27,13 @@ type soakResult struct {
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
 
-	CapacityBytes   uint64  `json:"capacity_bytes"`
-	TimeLapse       uint32  `json:"time_lapse"`
+	CapacityBytes uint64 `json:"capacity_bytes"`
+	TimeLapse     uint32 `json:"time_lapse"`
+	// DurationSeconds is how long the run was at work, thermal pauses among it;
+	// ElapsedSeconds is from its beginning to its last second, with the gaps in
+	// which nothing was done. Both are on the drive's calendar.
 	DurationSeconds float64 `json:"duration_seconds"`
+	ElapsedSeconds  float64 `json:"elapsed_seconds"`
 	ReadOps         uint64  `json:"read_ops"`
 	WriteOps        uint64  `json:"write_ops"`
 	ReadBytes       uint64  `json:"read_bytes"`
@@ -118,6 +122,29 @@ func newSoakResult(id string, h run.Header, v run.Verdict, journal string) soakR
 	return r
 }
 
+// elapsed takes how many seconds there are between beginning and end. A run that
+// did not last a whole one was at work for no longer than it took.
+func (r *soakResult) elapsed(seconds int64) {
+	r.ElapsedSeconds = max(float64(seconds), r.DurationSeconds)
+}
+
+// why is the reason, where it says more than the state.
+func (r soakResult) why() string {
+	if r.Reason == r.State {
+		return ""
+	}
+	return r.Reason
+}
+
+// durationText is the time at work, and since the beginning where that is longer.
+func (r soakResult) durationText() string {
+	text := render.Duration(time.Duration(r.DurationSeconds * 1e9))
+	if r.ElapsedSeconds >= r.DurationSeconds+2 {
+		text += fmt.Sprintf(" at work, %s from beginning to end", render.Duration(time.Duration(r.ElapsedSeconds*1e9)))
+	}
+	return text
+}
+
 // measured takes the figures of the measured phase.
 func (r *soakResult) measured(m run.PhaseResult) {
 	r.ReadIOPS, r.WriteIOPS = m.ReadIOPS, m.WriteIOPS
@@ -171,8 +198,8 @@ func (r soakResult) Text(p *render.Page) {
 		lapse = fmt.Sprintf("%d: each operation stands for as many", r.TimeLapse)
 	}
 	p.Pairs(
-		"reason", r.Reason, "address", r.Address, "engine", r.Engine, "capacity", render.Size(r.CapacityBytes), "time lapse", lapse,
-		"duration", render.Duration(time.Duration(r.DurationSeconds*1e9)),
+		"reason", r.why(), "address", r.Address, "engine", r.Engine, "capacity", render.Size(r.CapacityBytes), "time lapse", lapse,
+		"duration", r.durationText(),
 		"written", amount(r.WriteOps, r.WriteBytes, r.WriteErrors, r.WriteIOPS), "read", amount(r.ReadOps, r.ReadBytes, r.ReadErrors, r.ReadIOPS),
 		"WAF", r.wafText(), "write latency", r.WriteLatency.text(), "read latency", r.ReadLatency.text(),
 		"write latency from due", r.WriteFromDue.text(), "read latency from due", r.ReadFromDue.text(),
@@ -185,7 +212,7 @@ func (r soakResult) Text(p *render.Page) {
 			state = "reached"
 		}
 		if !l.Available {
-			state = "not told by the drive"
+			state = "not reported by the drive"
 		}
 		p.Line("  limit %s: %s", l.Rule, state)
 	}

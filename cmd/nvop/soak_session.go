@@ -28,6 +28,10 @@ type soakSession struct {
 	lock     *driveLock
 	journal  *journal.Journal
 	recorder *journal.Recorder
+	// past is what the journal knew of the drive before, and remarks what is to be
+	// said of the job on it.
+	past    drivePast
+	remarks []string
 	// note writes a remark while the run lasts; several goroutines do.
 	note func(format string, args ...any)
 	full *journal.Run
@@ -64,10 +68,39 @@ func (s *soakSession) agree(ctx context.Context, what string) error {
 // serialFor picks a drive's serial number out of a list of them; where it is not
 // among them the list stays, and will not be taken for it.
 func serialFor(list, serial string) string {
-	if slices.Contains(strings.Split(list, ","), serial) {
+	if named(list, serial) {
 		return serial
 	}
 	return list
+}
+
+// named says whether a list of serial numbers holds one, which may have commas of
+// its own where it is that of a file.
+func named(list, serial string) bool { return strings.Contains(","+list+",", ","+serial+",") }
+
+// checkSerials refuses serial numbers that are none of the drives': whoever gave
+// one meant another drive than these, whatever else would allow the run.
+func (g *soakGroup) checkSerials() error {
+	rest, want := ","+g.flags.ConfirmSerial+",", []string{}
+	for _, s := range g.sessions {
+		for want = append(want, s.target.serial); named(strings.Trim(rest, ","), s.target.serial); {
+			rest = strings.Replace(rest, ","+s.target.serial+",", ",", 1)
+		}
+	}
+	if rest = strings.Trim(rest, ", "); rest == "" {
+		return nil
+	}
+	return refusedf("consent", "drive "+strings.Join(want, ", "), "nvop show prints a drive's serial number; a file's is what the run is on: file:PATH",
+		"--confirm-serial says %q; nothing was changed", rest)
+}
+
+// agreeToFile refuses to go on with a file that a list of what may be gone on with
+// does not name. A file needs no consent where there is no list.
+func (s *soakSession) agreeToFile() error {
+	if list := s.flags.ConfirmSerial; s.target.drive == nil && s.writes() && list != "" && !named(list, s.target.serial) {
+		return refusedf("consent", "drive "+s.target.serial, "", "--confirm-serial says %q; nothing was changed", list)
+	}
+	return nil
 }
 
 // take takes the drive's lock and looks for changes that were not finished.
@@ -197,16 +230,31 @@ func (s *soakSession) stretch(ctx context.Context, show endurance.Observer, watc
 func (s *soakSession) result(v run.Verdict, err error) (soakResult, error) {
 	id := s.recorder.ID()
 	r := newSoakResult(id, s.header, v, s.journal.Path())
+	r.Notes = append(slices.Clone(s.remarks), r.Notes...)
 	err = errors.Join(err, r.Verified.list(context.Background(), s.journal, id))
+	info, ierr := s.journal.FindRun(context.Background(), id)
+	r.elapsed(info.Seconds)
+	err = errors.Join(err, ierr)
 	switch {
 	case err != nil:
 		return r, &codedError{max(exitCode(err), v.ExitCode), err}
 	case r.Verified != nil && r.Verified.MismatchesTotal != 0 && v.ExitCode == run.ExitLimits:
 		return r, &codedError{v.ExitCode, fmt.Errorf("run %s: %d logical blocks are not as they were written", id, r.Verified.MismatchesTotal)}
 	case v.ExitCode != exitOK:
-		return r, &codedError{v.ExitCode, fmt.Errorf("run %s: %s: %s%s", id, v.State, v.Reason, resumeHint(id, v))}
+		return r, &codedError{v.ExitCode, fmt.Errorf("run %s: %s%s", id, outcomeText(v), resumeHint(id, v))}
 	}
 	return r, nil
+}
+
+// outcomeText says how a run that did not pass ended, and why that is not good.
+func outcomeText(v run.Verdict) string {
+	if v.State == run.StateFinished {
+		return "finished, and failed: " + strings.Join(v.Notes, "; ")
+	}
+	if v.Reason == "" || v.Reason == string(v.State) {
+		return string(v.State)
+	}
+	return fmt.Sprintf("%s: %s", v.State, v.Reason)
 }
 
 func resumeHint(id string, v run.Verdict) string {

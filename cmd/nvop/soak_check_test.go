@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// What soak check says a run comes to is what it then comes to: bytes, drive
+// writes and wear before anything is known but the drive's design, and the time
+// once the same was run before.
+func TestSoakCheck_isWhatHappens(t *testing.T) {
+	skipUnderRace(t)
+	t.Parallel()
+	w := newWorkshop(t, "client-1tb", "--scale", "1024")
+	text := `version: 1
+time_lapse: 1024
+phases:
+  - {kind: precondition, rw: write, block: 128k, depth: 64, end: {passes: 1}}
+  - {kind: measure, rw: randwrite, block: 4k, depth: 128, end: {drive_writes: 12}}
+`
+	job := filepath.Join(w.dir, "job.yaml")
+	if err := os.WriteFile(job, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := func() drivePlan {
+		var plan soakPlan
+		w.must(&plan, "soak", "check", job, "sim:drive.nvop")
+		return plan.Drives[0]
+	}
+	before := check()
+	var done soakResult
+	w.must(&done, "soak", "start", "--file", job, "sim:drive.nvop", "--confirm-serial", w.serial)
+	after := check()
+	near := func(what string, got float64, want *float64, share float64) {
+		t.Helper()
+		switch {
+		case want == nil:
+			t.Errorf("%s: nothing was foreseen, it was %g", what, got)
+		case math.Abs(got/(*want)-1) > share:
+			t.Errorf("%s: %g, foreseen %g", what, got, *want)
+		}
+	}
+	bytes := float64(*before.WriteBytes)
+	near("bytes written", float64(done.WriteBytes), &bytes, 0.001)
+	near("drive writes", float64(done.WriteBytes)/float64(done.CapacityBytes), before.DriveWrites, 0.001)
+	near("seconds, from the run before", done.DurationSeconds, after.Seconds, 0.05)
+	if done.Deltas == nil || before.WearLow == nil {
+		t.Fatalf("percentage used: %+v, foreseen %+v", done.Deltas, before)
+	}
+	// Percentage used comes in whole steps.
+	rose := float64(done.Deltas.PercentageUsed)
+	t.Logf("percentage used rose by %g, foreseen %.2f, %.2f to %.2f; %.0f s, foreseen %.0f", rose, *before.WearPercent, *before.WearLow, *before.WearHigh,
+		done.DurationSeconds, *after.Seconds)
+	if rose < 3 || rose < *before.WearLow-1 || rose > *before.WearHigh+1 {
+		t.Errorf("percentage used rose by %g, foreseen %.2f to %.2f", rose, *before.WearLow, *before.WearHigh)
+	}
+	if after.Past == nil || after.Past.Fills != 1 || after.Past.LastFill != "r1" || after.Past.WriteBytes != done.WriteBytes || before.Past.Fills != 0 {
+		t.Errorf("written before: %+v, then %+v", before.Past, after.Past)
+	}
+}
+
+// The memory that is foreseen is what the process takes, within what the runtime
+// adds, of little queues and of deep ones with large blocks.
+func TestSoakCheck_memory(t *testing.T) {
+	skipUnderRace(t)
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"small": {"--rw", "randwrite", "--bs", "4KiB", "--qd", "8", "--size", "64MiB"},
+		"large": {"--rw", "write", "--bs", "1MiB", "--qd", "64", "--workers", "2", "--size", "1GiB"},
+	} {
+		w := &workshop{t: t, dir: t.TempDir()}
+		start := append([]string{"soak", "start", "file:/dev/null", "--capacity", "1TiB"}, args...)
+		var plan soakPlan
+		w.must(&plan, append(start, "--dry-run")...)
+		cmd := w.command(append(start, "-o", "json")...)
+		out, err := cmd.Output()
+		var done soakResult
+		if err == nil {
+			err = json.Unmarshal(out, &done)
+		}
+		if err != nil || done.Verdict != "pass" {
+			t.Fatalf("%s: %v, %+v", name, err, done)
+		}
+		usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+		if !ok {
+			t.Skip("the memory of a process is not told here")
+		}
+		took := uint64(usage.Maxrss) << 10
+		t.Logf("%s: %d MiB foreseen, %d MiB taken", name, plan.MemoryBytes>>20, took>>20)
+		if took > plan.MemoryBytes*3/2 || took < plan.MemoryBytes/2 {
+			t.Errorf("%s: %d MiB foreseen, %d MiB taken", name, plan.MemoryBytes>>20, took>>20)
+		}
+	}
+}

@@ -154,6 +154,7 @@ func profileDrive(p sim.Profile) predict.Drive {
 		RawBytes: f.NominalBytes, CapacityBytes: p.CapacityBytes, IndirectionBytes: uint64(f.IndirectionBytes),
 		FloorWAF: f.FloorWAF, Cycles: float64(f.RatedCycles), CyclesPublished: f.CyclesPublished,
 		RandomReadIOPS: f.RandomReadIOPS, MixFactor: f.MixFactor,
+		BufferBytes: f.BufferBytes, CacheBytes: p.SLCBytes(), CacheWriteBytesPerSecond: f.SLCWriteBytesPerSecond, Separates: f.Separates,
 		Published: []predict.Point{{CapacityBytes: f.RandomWriteBytes, IOPS: f.RandomWriteIOPS}},
 	}
 	// Where the dies are what such drives have, the usual share of them is as

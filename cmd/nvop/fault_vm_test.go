@@ -269,7 +269,8 @@ func guestTCPHosts(t *testing.T) {
 	join := func(i int) string {
 		t.Helper()
 		nqn := hosts[i]
-		tool(t, "nvme", "connect", "-t", "tcp", "-a", "127.0.0.1", "-s", s.port, "-n", s.nqn, "-q", nqn, "-I", nqn[len(nqn)-36:])
+		tool(t, "nvme", "connect", "-t", "tcp", "-a", "127.0.0.1", "-s", s.port, "-n", s.nqn, "-q", nqn, "-I", nqn[len(nqn)-36:],
+			"--duplicate-connect") // nvme-cli asks the address only, not the host
 		t.Cleanup(func() { s.disconnect(t) })
 		id := ""
 		eventually(t, "host "+strconv.Itoa(i), func() bool {

@@ -208,6 +208,8 @@ const InventorySchema = "nvop.inventory/1"
 const (
 	ProblemNamespaceList = "namespace list"
 	ProblemSMART         = "SMART log"
+	ProblemSanitize      = "sanitize status"
+	ProblemFirmwareSlots = "firmware slots"
 )
 
 // ReadIdentity reads which controller this is.
@@ -239,6 +241,17 @@ func ReadInventory(ctx context.Context, dev nvmeioctl.Device, o ReadOptions) (In
 	inv.readSanitize(ctx, dev, c)
 	inv.readFeatures(ctx, dev, o.Features)
 	return inv, ctx.Err()
+}
+
+// unread says why something of the whole drive could not be read; false where it
+// was, or where the drive does not have it.
+func (inv Inventory) unread(what string) (why string, unread bool) {
+	for _, p := range inv.Problems {
+		if p.What == what && p.NSID == 0 {
+			return p.Error, true
+		}
+	}
+	return "", false
 }
 
 func (inv *Inventory) problem(what string, nsid uint32, err error) {
@@ -391,7 +404,7 @@ func allZero(s nvmespec.SMART) bool {
 func (inv *Inventory) readFirmware(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) {
 	slots, err := admin.FirmwareLog(ctx, dev)
 	if err != nil {
-		inv.problem("firmware slots", 0, err)
+		inv.problem(ProblemFirmwareSlots, 0, err)
 		state := firmware.FromIdentify(c, nil)
 		state.SlotsError = err.Error()
 		inv.FirmwareState = &state
@@ -413,7 +426,7 @@ func (inv *Inventory) readSanitize(ctx context.Context, dev nvmeioctl.Device, c 
 	page, err := admin.GetLog(ctx, dev, admin.LogRequest{
 		NSID: nvmespec.BroadcastNSID, Fields: nvmespec.GetLogFields{Log: nvmespec.LogIDSanitize, LengthBytes: bytes, RetainEvent: true}})
 	if err != nil {
-		inv.problem("sanitize status", 0, err)
+		inv.problem(ProblemSanitize, 0, err)
 		return
 	}
 	inv.Controller.SanitizeInProgress = page[2]&7 == 2

@@ -190,6 +190,9 @@ type FormatSelector struct {
 
 // OPTarget is one namespace with another size.
 type OPTarget struct {
+	// AcceptUnread goes on although a log that says whether it is safe to (SMART,
+	// sanitize, self-test, firmware slots) could not be read.
+	AcceptUnread bool
 	// NSID is the namespace to replace; 0 means the only one there is.
 	NSID uint32
 	Size Size

@@ -350,7 +350,7 @@ func (p *planner) reformat(s Spec, n Namespace, w want) error {
 
 // exchange deletes what has to go and creates what is missing.
 func (p *planner) exchange(s Spec, wants []want, pair pairing) error {
-	if len(pair.gone) > 0 {
+	if len(pair.gone)+len(pair.missing) > 0 {
 		if err := p.checkHealth(); err != nil {
 			return err
 		}

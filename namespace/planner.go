@@ -21,7 +21,9 @@ type planner struct {
 	expect []expectation
 	// created are the steps that create a namespace for this controller.
 	created []int
-	err     error
+	// resets says that the plan resets the controller before it sets features.
+	resets bool
+	err    error
 }
 
 func newPlanner(inv Inventory, title string, o Options) *planner {
@@ -144,6 +146,11 @@ func (p *planner) checkManagement(feature string) error {
 			return p.refuse("inventory", p.inv.Address, "the list of namespaces could not be read: "+problem.Error, "")
 		}
 	}
+	if s := p.inv.FirmwareState; s != nil && s.Supported {
+		if err := p.checkWasRead(ProblemFirmwareSlots, "so another firmware may be waiting for a reset"); err != nil {
+			return err
+		}
+	}
 	return p.checkIdle()
 }
 
@@ -164,6 +171,9 @@ func (p *planner) checkIdle() error {
 	if p.inv.Controller.SanitizeInProgress {
 		return p.refuse("busy", p.inv.Address, "a sanitize operation is in progress", "wait until it has ended")
 	}
+	if err := p.checkWasRead(ProblemSanitize, "so a sanitize may be in progress"); err != nil {
+		return err
+	}
 	for _, n := range p.inv.Namespaces {
 		if n.FormatPercentLeft != 0 {
 			return p.refuse("busy", fmt.Sprintf("namespace %d", n.NSID),
@@ -176,12 +186,30 @@ func (p *planner) checkIdle() error {
 // checkHealth refuses to destroy data on a drive that warns: a format or a
 // create may fail on it for good (case FMT-19).
 func (p *planner) checkHealth() error {
-	if p.inv.Health == nil || p.inv.Health.CriticalWarning == 0 || p.opts.AcceptCriticalWarning {
+	if p.opts.AcceptCriticalWarning {
+		return nil
+	}
+	if err := p.checkWasRead(ProblemSMART, "so the drive may have a critical warning"); err != nil {
+		return err
+	}
+	if p.inv.Health == nil || p.inv.Health.CriticalWarning == 0 {
 		return nil
 	}
 	return p.refuse("health", p.inv.Address,
 		fmt.Sprintf("the SMART log shows critical warning 0x%02x; what is destroyed now may not come back", p.inv.Health.CriticalWarning),
-		"accept it explicitly to go on")
+		"--accept-critical-warning goes on all the same")
+}
+
+// checkWasRead refuses where a log that decides whether it is safe to go on could
+// not be read: what was not looked at is not good.
+func (p *planner) checkWasRead(log, so string) error {
+	if p.opts.AcceptUnread {
+		return nil
+	}
+	if why, unread := p.inv.unread(log); unread {
+		return p.refuse("unread", p.inv.Address, fmt.Sprintf("the %s could not be read, %s: %s", log, so, why), "--accept unknown goes on all the same")
+	}
+	return nil
 }
 
 // format finds the LBA format by what it is.

@@ -51,7 +51,7 @@ func (p *planner) specFirmware(s Spec) error {
 	if i, ok := p.opts.Images[want.Image]; ok && want.Image != "" {
 		image = &i
 	}
-	planned, err := firmware.Plan(*p.inv.FirmwareState, want.Want, image, firmware.Options{AllowLive: want.AllowLive})
+	planned, err := firmware.Plan(*p.inv.FirmwareState, want.Want, image, firmware.Options{AllowLive: want.AllowLive, AcceptUnread: p.opts.AcceptUnread})
 	if err != nil {
 		return fmt.Errorf("%s: firmware: %w", s.Where("firmware"), err)
 	}

@@ -177,6 +177,9 @@ func PlanCreate(inv Inventory, t CreateTarget, o Options) (Plan, error) {
 	if err := p.checkManagement("creating a namespace"); err != nil {
 		return Plan{}, err
 	}
+	if err := p.checkHealth(); err != nil {
+		return Plan{}, err
+	}
 	if err := p.create(t); err != nil {
 		return Plan{}, err
 	}

@@ -45,6 +45,9 @@ type ExecutorOptions struct {
 	// drives that report it (FPI bit 7), while it goes on; nil for nobody. It is
 	// called from another goroutine while the step is taken.
 	FormatProgress func(percentLeft uint8)
+	// AcceptUnread goes on with firmware although it cannot be read whether a
+	// sanitize or a self-test is in progress.
+	AcceptUnread bool
 }
 
 const (
@@ -66,7 +69,7 @@ func Executors(o ExecutorOptions) txn.Registry {
 		KindFormat:  formatting{o},
 		KindRescan:  rescan{o},
 	}
-	maps.Copy(registry, firmware.Executors(firmware.ExecutorOptions{Progress: o.FirmwareProgress}))
+	maps.Copy(registry, firmware.Executors(firmware.ExecutorOptions{Progress: o.FirmwareProgress, AcceptUnread: o.AcceptUnread}))
 	return registry
 }
 

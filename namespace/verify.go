@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -63,29 +64,75 @@ func (p Plan) Drift(now Inventory) []Mismatch {
 		}
 	}
 	d.features(p.Reads, was, now)
+	d.safety(p, was, now)
 	if slices.ContainsFunc(p.Steps, func(s txn.Step) bool { return strings.HasPrefix(s.Kind, "firmware.") }) {
 		d.fields(0, was.Firmware, now.Firmware)
 	}
 	return d.found
 }
 
+// safety compares what a plan that costs data was allowed by: logs that could be
+// read then and cannot now, and warnings that were not there.
+func (d *differ) safety(p Plan, was, now Inventory) {
+	if !slices.ContainsFunc(p.Steps, func(s txn.Step) bool { return s.Kind == KindDelete || s.Kind == KindCreate || s.Kind == KindFormat }) {
+		return
+	}
+	for _, log := range []string{ProblemSMART, ProblemSanitize, ProblemFirmwareSlots} {
+		_, before := was.unread(log)
+		if why, unread := now.unread(log); unread && !before {
+			d.compare(0, log, "readable", "unreadable: "+why)
+		}
+	}
+	warnings := func(inv Inventory) uint8 {
+		if inv.Health == nil {
+			return 0
+		}
+		return inv.Health.CriticalWarning
+	}
+	if before, after := warnings(was), warnings(now); after&^before != 0 {
+		d.compare(0, "critical warning", fmt.Sprintf("0x%02x", before), fmt.Sprintf("0x%02x", after))
+	}
+}
+
 // features compares what a plan read of features. A clock runs on and does not count.
 func (d *differ) features(reads FeatureNeed, was, now Inventory) {
+	done := map[FeatureKey]bool{}
 	for _, f := range Settings() {
 		if !reads.has(f) || f.Form == FormClock {
 			continue
 		}
 		for _, a := range was.Features {
-			if a.Feature != f.Feature || a.Selector != f.Selector {
+			if a.Feature != f.Feature || a.Selector != f.Selector || done[a.FeatureKey] {
 				continue
 			}
+			done[a.FeatureKey] = true // several fields share it
 			b, _ := now.Feature(a.FeatureKey)
 			d.compare(a.NSID, "feature "+a.Name, featureText(a), featureText(b))
 		}
 	}
 }
 
-func featureText(r FeatureReading) string { return string(mustJSON(r)) }
+// featureText is a feature's values in words.
+func featureText(r FeatureReading) string {
+	value := func(v *FeatureValue) string {
+		text := fmt.Sprintf("0x%08x", v.Dword)
+		if len(v.Data) > 0 {
+			text += fmt.Sprintf(" with data %x", bytes.TrimRight(v.Data, "\x00"))
+		}
+		return text
+	}
+	switch {
+	case r.Unsupported:
+		return "not supported"
+	case r.Error != "":
+		return "unreadable: " + r.Error
+	case r.Current == nil:
+		return "not read"
+	case r.Saved != nil:
+		return value(r.Current) + ", saved " + value(r.Saved)
+	}
+	return value(r.Current)
+}
 
 // fields compares two values of one type by every field that they have in JSON,
 // so that a field added later is compared too.
@@ -99,8 +146,90 @@ func (d *differ) fields(nsid uint32, want, found any) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		d.compare(nsid, name, orNone(w[name]), orNone(f[name]))
+		d.values(nsid, name, w[name], f[name])
 	}
+}
+
+// values compares two values in JSON and names the members that differ.
+func (d *differ) values(nsid uint32, what string, want, found json.RawMessage) {
+	w, f := anyJSON(want), anyJSON(found)
+	wm, ok1 := w.(map[string]any)
+	fm, ok2 := f.(map[string]any)
+	if ok1 && ok2 {
+		names := slices.Collect(maps.Keys(wm))
+		for name := range fm {
+			if _, ok := wm[name]; !ok {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			d.values(nsid, what+"."+name, memberJSON(wm, name), memberJSON(fm, name))
+		}
+		return
+	}
+	wl, ok1 := w.([]any)
+	fl, ok2 := f.([]any)
+	if ok1 && ok2 && len(wl) == len(fl) {
+		for i := range wl {
+			d.values(nsid, fmt.Sprintf("%s[%d]", what, i), mustJSON(wl[i]), mustJSON(fl[i]))
+		}
+		return
+	}
+	if wt, ft := plainText(w), plainText(f); wt != ft || reflect.DeepEqual(w, f) {
+		d.compare(nsid, what, wt, ft)
+		return
+	}
+	d.compare(nsid, what, string(want), string(found)) // they only look alike
+}
+
+func memberJSON(m map[string]any, name string) json.RawMessage {
+	if v, ok := m[name]; ok {
+		return mustJSON(v)
+	}
+	return nil
+}
+
+// anyJSON is a JSON text as a value, numbers as they are written; nil for none.
+func anyJSON(text json.RawMessage) any {
+	if len(text) == 0 {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		panic(err) // it was marshalled by this package
+	}
+	return v
+}
+
+// plainText is a value in words.
+func plainText(v any) string {
+	switch x := v.(type) {
+	case nil:
+		return "none"
+	case string:
+		if x == "" {
+			return "empty"
+		}
+		return x
+	case []any:
+		if len(x) == 0 {
+			return "none"
+		}
+		var parts []string
+		for _, e := range x {
+			if _, deep := e.(map[string]any); deep {
+				return fmt.Sprintf("a list of %d", len(x))
+			}
+			parts = append(parts, plainText(e))
+		}
+		return strings.Join(parts, ", ")
+	case map[string]any:
+		return string(mustJSON(x))
+	}
+	return fmt.Sprint(v)
 }
 
 func jsonFields(v any) map[string]json.RawMessage {
@@ -112,13 +241,6 @@ func jsonFields(v any) map[string]json.RawMessage {
 		panic(err) // structs of this package marshal to objects
 	}
 	return fields
-}
-
-func orNone(text json.RawMessage) string {
-	if len(text) == 0 {
-		return "none"
-	}
-	return string(text)
 }
 
 func (inv Inventory) byNSID(nsid uint32) (Namespace, bool) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ type changeFlags struct {
 }
 
 func (f changeFlags) options() namespace.Options {
-	return namespace.Options{AllowFabrics: f.AllowFabrics, AcceptCriticalWarning: f.AcceptCriticalWarning, AcceptUnknownCapacity: f.AcceptUnknownCapacity}
+	return namespace.Options{AllowFabrics: f.AllowFabrics, AcceptUnread: f.acceptsUnread(), AcceptCriticalWarning: f.AcceptCriticalWarning, AcceptUnknownCapacity: f.AcceptUnknownCapacity}
 }
 
 // planner makes a plan from what a drive is. named is the namespace the address
@@ -265,7 +266,7 @@ func noneUnfinished(ctx context.Context, j *journal.Journal, serial string) erro
 
 // runner builds what carries out transactions on a drive.
 func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []inuse.Kind) *txn.Runner {
-	o := namespace.ExecutorOptions{FirmwareProgress: a.imageProgress()}
+	o := namespace.ExecutorOptions{FirmwareProgress: a.imageProgress(), AcceptUnread: slices.Contains(accepted, inuse.KindUnknown)}
 	if d.target != nil {
 		o.Visible = d.visible
 		o.FormatProgress = a.formatProgress()

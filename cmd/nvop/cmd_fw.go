@@ -242,7 +242,7 @@ func (c fwUpdateCmd) Run(ctx context.Context, a *app) error {
 		if w.Revision == "" && image != nil {
 			w.Revision = firmware.RevisionOf(a.firmwareHistories(ctx, s.Serial), image.SHA256)
 		}
-		return firmware.Plan(s, w, image, firmware.Options{AllowLive: c.AllowLive, Again: c.Again, Pad: c.Pad, Discard: c.Discard})
+		return firmware.Plan(s, w, image, firmware.Options{AllowLive: c.AllowLive, Again: c.Again, Pad: c.Pad, Discard: c.Discard, AcceptUnread: c.acceptsUnread()})
 	})
 }
 
@@ -274,7 +274,7 @@ func (c fwDownloadCmd) Run(ctx context.Context, a *app) error {
 		if c.SHA256 != "" && !strings.EqualFold(c.SHA256, image.SHA256) {
 			return firmware.Planned{}, refusedf("firmware image", image.Path, "fetch the image again", "its sha256 is %s, wanted is %s", image.SHA256, c.SHA256)
 		}
-		return firmware.PlanDownload(s, image, firmware.Options{Pad: c.Pad})
+		return firmware.PlanDownload(s, image, firmware.Options{Pad: c.Pad, AcceptUnread: c.acceptsUnread()})
 	})
 }
 
@@ -294,6 +294,6 @@ func (c fwCommitCmd) Run(ctx context.Context, a *app) error {
 	title := fmt.Sprintf("fw commit --slot %d --action %d", c.Slot, c.Action)
 	return a.changeFirmware(ctx, c.fwFlags, title, func(s firmware.State) (firmware.Planned, error) {
 		commit := firmware.Commit{Slot: c.Slot, Action: nvmespec.CommitAction(c.Action), BootPartition: c.BootPartition}
-		return firmware.PlanCommit(s, commit, firmware.Options{AllowLive: c.AllowLive})
+		return firmware.PlanCommit(s, commit, firmware.Options{AllowLive: c.AllowLive, AcceptUnread: c.acceptsUnread()})
 	})
 }

@@ -15,11 +15,12 @@ type planCmd struct {
 	fleetArg
 	specFlag
 	traceFlag
-	All                   bool   `help:"Plan for every drive of this host that a rule is for."`
-	Out                   string `help:"Write the plans to this file, for apply to carry out exactly." placeholder:"FILE"`
-	AllowFabrics          bool   `help:"Allow capacity changes on a drive that is not on PCIe."`
-	AcceptCriticalWarning bool   `help:"Allow changes to a drive whose SMART log shows a critical warning."`
-	AcceptUnknownCapacity bool   `help:"Allow a larger namespace on a drive that does not report its capacity."`
+	All                   bool     `help:"Plan for every drive of this host that a rule is for."`
+	Out                   string   `help:"Write the plans to this file, for apply to carry out exactly; an existing file is not overwritten." placeholder:"FILE"`
+	AllowFabrics          bool     `help:"Allow capacity changes on a drive that is not on PCIe."`
+	AcceptCriticalWarning bool     `help:"Allow changes to a drive whose SMART log shows a critical warning."`
+	AcceptUnknownCapacity bool     `help:"Allow a larger namespace on a drive that does not report its capacity."`
+	Accept                []string `help:"unknown: plan although a log of the drive that says whether it is safe could not be read." placeholder:"KIND"`
 }
 
 func (planCmd) Help() string {
@@ -39,7 +40,11 @@ func (c planCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	o := namespace.Options{AllowFabrics: c.AllowFabrics, AcceptCriticalWarning: c.AcceptCriticalWarning, AcceptUnknownCapacity: c.AcceptUnknownCapacity}
+	accept := consentFlags{Accept: c.Accept}
+	if _, err := accept.kinds(); err != nil {
+		return err
+	}
+	o := namespace.Options{AllowFabrics: c.AllowFabrics, AcceptUnread: accept.acceptsUnread(), AcceptCriticalWarning: c.AcceptCriticalWarning, AcceptUnknownCapacity: c.AcceptUnknownCapacity}
 	if o.Images, err = loadImages(specs); err != nil {
 		return err
 	}

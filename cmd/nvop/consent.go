@@ -20,7 +20,7 @@ import (
 // consentFlags is how a user agrees to a change.
 type consentFlags struct {
 	ConfirmSerial string   `help:"Agree to the change by the drive's serial number, instead of typing it when asked." placeholder:"SERIAL"`
-	Accept        []string `help:"Go on although the drive shows this use: reader, partition-table, signature or unknown." placeholder:"KIND"`
+	Accept        []string `help:"Go on although the drive shows this use: reader, partition-table, signature or unknown (also what could not be read of the drive itself)." placeholder:"KIND"`
 }
 
 // consent is an agreement to change one drive.
@@ -54,6 +54,12 @@ func (c consentFlags) kinds() ([]inuse.Kind, error) {
 		list = append(list, inuse.Kind(name))
 	}
 	return list, nil
+}
+
+// acceptsUnread says that what could not be read is accepted, of the drive as of
+// its use.
+func (c consentFlags) acceptsUnread() bool {
+	return slices.Contains(c.Accept, string(inuse.KindUnknown))
 }
 
 // confirm makes sure that the user means this drive: by its serial number on

@@ -33,7 +33,7 @@ func (a activation) step(index int) (txn.Step, error) {
 }
 
 // activator resets the controller. Never the subsystem: drives have vanished.
-type activator struct{}
+type activator struct{ o ExecutorOptions }
 
 // staged is what the step before left.
 func (activator) staged(s *txn.Scope, a activation) (Record, error) {
@@ -74,8 +74,9 @@ func (x activator) wanted(ctx context.Context, s *txn.Scope, a activation) (revi
 		return r.Revision, false, "it runs already", nil
 	case r.Pending != ResetController:
 		return r.Revision, false, "the drive asks for a power cycle: the controller is not reset", nil
-	case now.Busy != "" || now.SelfTest:
-		return "", false, "", refused("busy", s.Device.String(), "wait until it has ended", "a sanitize or a self-test is in progress")
+	}
+	if err := now.idle(s.Device.String(), true, x.o.AcceptUnread); err != nil {
+		return "", false, "", err
 	}
 	return r.Revision, true, "", nil
 }

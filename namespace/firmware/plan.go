@@ -25,6 +25,9 @@ type Options struct {
 	// Discard goes on where the controller holds pieces of an image that was
 	// never committed; the revision must be named then.
 	Discard bool
+	// AcceptUnread goes on although it could not be read whether a sanitize or a
+	// self-test is in progress.
+	AcceptUnread bool
 }
 
 // Planned is how to get from a state to a want.
@@ -129,12 +132,9 @@ func (pl *planner) check() error {
 	if pl.image != nil && w.SHA256 != "" && !strings.EqualFold(w.SHA256, pl.image.SHA256) {
 		return refused("firmware image", pl.image.Path, "fetch the image again", "its sha256 is %s, wanted is %s", pl.image.SHA256, w.SHA256)
 	}
-	if s.Busy != "" {
-		return refused("busy", s.subject(), "wait until it has ended", "%s", s.Busy)
-	}
 	act := w.activation()
-	if s.SelfTest && (act == ActivateReset || act == ActivateLive) {
-		return refused("busy", s.subject(), "wait until it has ended, or stage only", "a self-test runs, which a reset would end")
+	if err := s.idle(s.subject(), act == ActivateReset || act == ActivateLive, pl.o.AcceptUnread); err != nil {
+		return err
 	}
 	if act != ActivateLive {
 		return nil

@@ -95,6 +95,10 @@ type State struct {
 	SelfTest bool `json:"self_test_running,omitempty"`
 	// PowerCycles is the count of the SMART log; nil where it could not be read.
 	PowerCycles *uint64 `json:"power_cycles,omitempty"`
+	// SanitizeError and SelfTestError are why the log could not be read that would
+	// say whether one runs; empty if it was read, or the drive has no such thing.
+	SanitizeError string `json:"sanitize_error,omitempty"`
+	SelfTestError string `json:"self_test_error,omitempty"`
 }
 
 // FromIdentify is the state in an Identify Controller structure and a firmware
@@ -156,13 +160,39 @@ func lost(err error) bool {
 
 // readBusy reads what an update must not disturb, and the power cycles. Only a
 // drive that does not answer any more is an error.
+// idle refuses while something is in progress that an update must not disturb, or
+// may be: a log that cannot be read does not say that nothing is. resets says that
+// the controller is reset, which ends a self-test too.
+func (s State) idle(subject string, resets, acceptUnread bool) error {
+	const wait = "wait until it has ended"
+	unread := func(what, why string) error {
+		return refused("busy", subject, "--accept unknown goes on all the same", "whether a %s is in progress could not be read: %s", what, why)
+	}
+	switch {
+	case s.Busy != "":
+		return refused("busy", subject, wait, "%s", s.Busy)
+	case s.SanitizeError != "" && !acceptUnread:
+		return unread("sanitize", s.SanitizeError)
+	case !resets:
+		return nil
+	case s.SelfTest:
+		return refused("busy", subject, wait+", or stage only", "a self-test runs, which a reset would end")
+	case s.SelfTestError != "" && !acceptUnread:
+		return unread("self-test", s.SelfTestError)
+	}
+	return nil
+}
+
 func (s *State) readBusy(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) error {
 	if c.Sanitize&(nvmespec.SanitizeCrypto|nvmespec.SanitizeBlock|nvmespec.SanitizeOverwrite) != 0 {
 		l, err := admin.SanitizeLog(ctx, dev)
 		if lost(err) {
 			return err
 		}
-		if err == nil && l.Running() {
+		switch {
+		case err != nil:
+			s.SanitizeError = err.Error()
+		case l.Running():
 			s.Busy = "a sanitize is in progress"
 		}
 	}
@@ -173,6 +203,9 @@ func (s *State) readBusy(ctx context.Context, dev nvmeioctl.Device, c nvmespec.C
 		}
 		s.SelfTest = err == nil && l.Running()
 	}
+		if err != nil {
+			s.SelfTestError = err.Error()
+		}
 	smart, err := admin.SMARTLog(ctx, dev, nvmespec.BroadcastNSID)
 	if lost(err) {
 		return err

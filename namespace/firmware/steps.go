@@ -29,12 +29,15 @@ type ExecutorOptions struct {
 	// Progress is told how many bytes of an image have been transferred; nil for
 	// nobody.
 	Progress func(done, total uint64)
+	// AcceptUnread goes on although it cannot be read whether a sanitize or a
+	// self-test is in progress.
+	AcceptUnread bool
 }
 
 // Executors are the executors of the kinds of steps that this package makes.
 func Executors(o ExecutorOptions) txn.Registry {
 	return txn.Registry{
-		KindUpdate: updater{o}, KindDownload: updater{o}, KindActivate: activator{}, KindVerify: verifier{},
+		KindUpdate: updater{o}, KindDownload: updater{o}, KindActivate: activator{o}, KindVerify: verifier{},
 	}
 }
 
@@ -158,8 +161,8 @@ func (u updater) Prepare(ctx context.Context, s *txn.Scope) (txn.Prepared, error
 		prep.Commands = []txn.Command{cmd}
 		return prep, err
 	}
-	if now.Busy != "" {
-		return prep, refused("busy", s.Device.String(), "wait until it has ended", "%s", now.Busy)
+	if err := now.idle(s.Device.String(), Disturbs(s.Step), u.o.AcceptUnread); err != nil {
+		return prep, err
 	}
 	if err := u.unchanged(s, p, now); err != nil {
 		return prep, err

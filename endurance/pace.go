@@ -158,14 +158,15 @@ func (w *worker) extend() {
 }
 
 // wait notes that nothing is due before an instant. The end of the phase's time
-// does not wait for an operation.
+// does not wait for an operation: from then on only what is outstanding is.
 func (w *worker) wait(wake, now nvmeioctl.Instant) {
-	w.pace.wake = min(wake, w.deadline)
-	if w.now == nil {
-		w.pace.wake = min(wake, w.deadline-1) // before the second that the deadline begins
-	}
 	if now+1 >= w.deadline {
 		w.exhausted, w.tally.waited = true, true
 		w.tally.lastDone = max(w.tally.lastDone, w.deadline)
+		return
+	}
+	w.pace.wake = min(wake, w.deadline)
+	if w.now == nil {
+		w.pace.wake = min(wake, w.deadline-1) // before the second that the deadline begins
 	}
 }

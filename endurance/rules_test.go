@@ -79,6 +79,30 @@ func TestSimulate_pausesWhileHot(t *testing.T) {
 	}
 }
 
+// Case C2: a phase that ends by time ends then, also while a rule holds it, and
+// also when the rule came right at its end, with operations in flight: what is in
+// flight is waited for, not the drive to cool down.
+func TestSimulate_pausedAtTheEnd(t *testing.T) {
+	for _, from := range []int{4, 5} { // the samples at 8 s and at 10 s
+		for _, rate := range []run.Rate{{}, {IOPS: 400, Arrival: run.ArrivalOpen}} {
+			w, m := newWorld(), &memory{}
+			w.service = 2_000_000
+			job := testJob(run.PatternRandom)
+			job.Phases[0].Rate, job.Phases[0].End = rate, run.End{DurationNS: 10 * second1}
+			job.SampleIntervalNS = 2 * second1
+			job.Pause = run.Pause{AtCelsius: 75, ResumeCelsius: 60}
+			v, err := simulate(t, Config{Job: job, Recorder: m, Sampler: &thermal{from: from, to: 30}}, w, virtualClock())
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.check(t)
+			if len(m.rows) > 11 || v.State != run.StateFinished || v.Phases[0].ActiveNS > 10*second1+second1/5 {
+				t.Errorf("hot from sample %d, %+v: %s after %d rows, at work for %d ns of 10 s", from, rate, v.State, len(m.rows), v.Phases[0].ActiveNS)
+			}
+		}
+	}
+}
+
 // A change of power state or of autonomous transitions is an event, and a new
 // epoch: what was measured before does not compare with what comes after.
 func TestSimulate_settingsAreEpochs(t *testing.T) {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -94,5 +97,22 @@ func TestSoakCheck_memory(t *testing.T) {
 		if took > plan.MemoryBytes*3/2 || took < plan.MemoryBytes/2 {
 			t.Errorf("%s: %d MiB foreseen, %d MiB taken", name, plan.MemoryBytes>>20, took>>20)
 		}
+	}
+}
+
+// Who ends the program does not wait for a run file that takes long to read.
+func TestReadJobFile_interrupted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "long.yaml")
+	var text strings.Builder
+	for i := range 8000 {
+		fmt.Fprintf(&text, "k%d: 1\n", i) // the library's time grows with the square
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	if _, err := readJobFile(ctx, path); exitCode(err) != exitInterrupted {
+		t.Errorf("exit code %d: %v", exitCode(err), err)
 	}
 }

@@ -269,8 +269,11 @@ func guestTCPHosts(t *testing.T) {
 	join := func(i int) string {
 		t.Helper()
 		nqn := hosts[i]
-		tool(t, "nvme", "connect", "-t", "tcp", "-a", "127.0.0.1", "-s", s.port, "-n", s.nqn, "-q", nqn, "-I", nqn[len(nqn)-36:],
-			"--duplicate-connect") // nvme-cli asks the address only, not the host
+		// Past nvme-cli, which takes one host's connection for the other's.
+		options := fmt.Sprintf("transport=tcp,traddr=127.0.0.1,trsvcid=%s,nqn=%s,hostnqn=%s,hostid=%s", s.port, s.nqn, nqn, nqn[len(nqn)-36:])
+		if err := os.WriteFile("/dev/nvme-fabrics", []byte(options), 0); err != nil {
+			t.Fatal(err)
+		}
 		t.Cleanup(func() { s.disconnect(t) })
 		id := ""
 		eventually(t, "host "+strconv.Itoa(i), func() bool {

@@ -105,12 +105,14 @@ func guestURingCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	block := make([]byte, 4096)
 	for _, at := range []int64{0, 15 << 20} {
 		if _, err := f.ReadAt(block, at); err != nil || string(block[:7]) != "nvopBLK" {
 			t.Errorf("at %d: % x, %v", at, block[:8], err)
 		}
+	}
+	if err := f.Close(); err != nil { // a reader would be a reason to refuse
+		t.Fatal(err)
 	}
 	// One command larger than the controller takes is refused, never split.
 	r := nvop(t, "soak", "start", node, "--engine", "uring-cmd", "--rw", "write", "--bs", "4MiB", "--size", "16MiB", "--confirm-serial", plainSerial)

@@ -295,6 +295,9 @@ func (g *soakGroup) plan(ctx context.Context, f *jobfile.File) soakPlan {
 		if i > 0 {
 			memory -= min(memory, 32<<20) // the program is there once
 		}
+		if s.target.drive != nil && s.target.drive.sim != nil {
+			memory += s.target.drive.sim.MemoryBytes()
+		}
 		r.MemoryBytes += memory
 	}
 	return r

@@ -66,16 +66,17 @@ phases:
 }
 
 // The memory that is foreseen is what the process takes, within what the runtime
-// adds, of little queues and of deep ones with large blocks.
+// adds, of little queues and of deep ones with large blocks, and of a simulated drive.
 func TestSoakCheck_memory(t *testing.T) {
 	skipUnderRace(t)
 	t.Parallel()
 	for name, args := range map[string][]string{
-		"small": {"--rw", "randwrite", "--bs", "4KiB", "--qd", "8", "--duration", "1s"},
-		"large": {"--rw", "write", "--bs", "1MiB", "--qd", "64", "--workers", "2", "--duration", "1s"},
+		"small": {"file:/dev/null", "--capacity", "1TiB", "--rw", "randwrite", "--bs", "4KiB", "--qd", "8", "--duration", "1s"},
+		"drive": {"sim:drive.nvop", "--rw", "randwrite", "--qd", "64", "--size", "2TB", "--time-lapse", "1000", "--confirm-serial", "M"},
+		"large": {"file:/dev/null", "--capacity", "1TiB", "--rw", "write", "--bs", "1MiB", "--qd", "64", "--workers", "2", "--duration", "1s"},
 	} {
-		w := &workshop{t: t, dir: t.TempDir()}
-		start := append([]string{"soak", "start", "file:/dev/null", "--capacity", "1TiB"}, args...)
+		w := newWorkshop(t, "client-1tb", "--serial", "M")
+		start := append([]string{"soak", "start"}, args...)
 		var plan soakPlan
 		w.must(&plan, append(start, "--dry-run")...)
 		cmd := w.command(append(start, "-o", "json")...)

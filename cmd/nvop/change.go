@@ -60,11 +60,15 @@ type changeResult struct {
 	AlreadySo bool   `json:"already_so"`
 	State     string `json:"state"`
 	// PendingReset is the kind of reset that new firmware waits for.
-	PendingReset     string                      `json:"pending_reset,omitempty"`
-	Transaction      string                      `json:"transaction,omitempty"`
-	Title            string                      `json:"title"`
-	Before           []namespace.Namespace       `json:"before"`
-	After            []namespace.Namespace       `json:"after"`
+	PendingReset string `json:"pending_reset,omitempty"`
+	Transaction  string `json:"transaction,omitempty"`
+	Title        string `json:"title"`
+	// JudgedOnly are fields of a spec that are not as wanted and that no step sets.
+	JudgedOnly []string              `json:"judged_only,omitempty"`
+	Before     []namespace.Namespace `json:"before"`
+	After      []namespace.Namespace `json:"after"`
+	// NotRead says that the drive was not looked at: Before and After are null then.
+	NotRead          bool                        `json:"not_read,omitempty"`
 	OverProvisioning *namespace.OverProvisioning `json:"over_provisioning,omitempty"`
 	Notes            []string                    `json:"notes,omitempty"`
 	Journal          string                      `json:"journal,omitempty"`
@@ -77,7 +81,11 @@ func (r changeResult) Text(p *render.Page) {
 	default:
 		p.Line("%s: %s (drive %s, transaction %s)", r.State, r.Title, r.Serial, r.Transaction)
 	}
-	p.Grid(namespaceHeader(), namespaceRows(r.After))
+	if r.NotRead {
+		p.Pairs("namespaces", "not read")
+	} else {
+		p.Grid(namespaceHeader(), namespaceRows(r.After))
+	}
 	if op := r.OverProvisioning; op != nil {
 		p.Pairs("over-provisioning", fmt.Sprintf("%s%% of user capacity, %s%% of total", op.OfUserPercent, op.OfTotalPercent))
 	}

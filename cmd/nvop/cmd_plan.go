@@ -173,7 +173,7 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 // abandon closes a transaction that can neither go on nor be undone, because
 // somebody else has changed the drive meanwhile. The record stays.
 func (a *app) abandon(ctx context.Context, f againFlags) error {
-	return a.withJournal(ctx, journal.ReadWrite, func(j *journal.Journal) error {
+	return a.withJournal(ctx, journal.ReadWrite, func(j *journal.Journal) (err error) {
 		t, err := meant(ctx, j, f.ID)
 		if err != nil {
 			return err
@@ -188,10 +188,22 @@ func (a *app) abandon(ctx context.Context, f againFlags) error {
 		if err := j.SetState(ctx, t.ID, txn.StateCancelled, "abandoned by the user; the drive was left as it was", a.clock.Wall()); err != nil {
 			return err
 		}
-		return a.print(changeResult{
+		return a.printChange(changeResult{
+		// A change that is running holds the drive's lock.
+		lock, err := lockDrive(lockDir(a.getenv), t.Identity.Serial, t.Address, what)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, lock.release()) }()
+		// It may have ended while consent was given.
+		if now, err := j.Load(ctx, t.ID); err != nil {
+			return err
+		} else if now.Transaction.State.Finished() {
+			return fmt.Errorf("transaction %s (%s) is %s: there is nothing to abandon", t.ID, t.Title, now.Transaction.State)
+		}
 			Schema: "nvop.change/1", Address: t.Address, Serial: t.Identity.Serial, State: "abandoned",
-			Transaction: t.ID, Title: t.Title, Before: []namespace.Namespace{}, After: []namespace.Namespace{}, Journal: j.Path(),
-		})
+			Transaction: t.ID, Title: t.Title, NotRead: true, Journal: j.Path(),
+		}, t.ID)
 	})
 }
 

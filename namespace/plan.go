@@ -38,6 +38,9 @@ type Plan struct {
 	// Pending is the reset that the drive waits for after the plan, for its new
 	// firmware to run; empty for none.
 	Pending firmware.ResetKind `json:"pending_reset,omitempty"`
+	// JudgedOnly are fields that are not as wanted and that no step can set: an
+	// audit finds them still.
+	JudgedOnly []string `json:"judged_only,omitempty"`
 	// Reads are the features that the plan depends on.
 	Reads FeatureNeed `json:"reads,omitzero"`
 	// Inventory is what was planned from; drift is measured against it.
@@ -58,6 +61,20 @@ type OverProvisioning struct {
 // AlreadySo says that there is nothing to do.
 func (p Plan) AlreadySo() bool { return len(p.Steps) == 0 }
 
+// AsWanted says that there is nothing to do, and nothing that no step could do.
+func (p Plan) AsWanted() bool { return p.AlreadySo() && len(p.JudgedOnly) == 0 }
+
+// Standing says in words how a drive stands for which there is nothing to do.
+func (p Plan) Standing() string {
+	switch {
+	case p.Pending != firmware.ResetNone:
+		return fmt.Sprintf("reset pending (%s)", p.Pending.Remedy())
+	case len(p.JudgedOnly) > 0:
+		return "nothing to change, but not as wanted: " + strings.Join(p.JudgedOnly, ", ") + " (judged by an audit only)"
+	}
+	return "already so"
+}
+
 // Transaction is the plan as txn carries it out.
 func (p Plan) Transaction() (txn.Transaction, error) {
 	inventory, err := json.Marshal(p.Inventory)
@@ -74,7 +91,7 @@ func (p Plan) Text() string {
 	fmt.Fprintf(&b, "%s\ndrive: %s, %s, serial %s, controller %d\n", p.Title, p.Address, id.Model, id.Serial, id.CNTLID)
 	writeNamespaces(&b, "now", p.Before)
 	if p.AlreadySo() {
-		b.WriteString("already so: nothing to do\n")
+		fmt.Fprintf(&b, "%s: nothing to do\n", p.Standing())
 	} else {
 		writeNamespaces(&b, "then", p.After)
 	}
@@ -91,6 +108,9 @@ func (p Plan) Text() string {
 			fmt.Fprintf(&b, "  destroys: %s\n", step.Destroys)
 		}
 		fmt.Fprintf(&b, "  undo: %s\n", step.UndoText)
+	}
+	if len(p.JudgedOnly) > 0 && !p.AlreadySo() {
+		fmt.Fprintf(&b, "not as wanted afterwards either, judged by an audit only: %s\n", strings.Join(p.JudgedOnly, ", "))
 	}
 	for _, note := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", note)
@@ -170,6 +190,9 @@ type Options struct {
 	// AcceptCriticalWarning lets data be destroyed on a drive whose SMART log
 	// shows a critical warning.
 	AcceptCriticalWarning bool
+	// AcceptUnread goes on although a log that says whether it is safe to (SMART,
+	// sanitize, self-test, firmware slots) could not be read.
+	AcceptUnread bool
 	// StepDownMax is how many times a size that the drive refuses for lack of
 	// capacity may be made smaller; 0 means 64. Negative means never.
 	StepDownMax int
@@ -190,9 +213,6 @@ type FormatSelector struct {
 
 // OPTarget is one namespace with another size.
 type OPTarget struct {
-	// AcceptUnread goes on although a log that says whether it is safe to (SMART,
-	// sanitize, self-test, firmware slots) could not be read.
-	AcceptUnread bool
 	// NSID is the namespace to replace; 0 means the only one there is.
 	NSID uint32
 	Size Size

@@ -38,6 +38,7 @@ func Digest(plans []Plan) string {
 		inv.Namespaces = atRest(inv.Namespaces)
 		p.Before, p.After = atRest(p.Before), atRest(p.After)
 		if s := inv.FirmwareState; s != nil {
+		p.JudgedOnly = nil // no step is about it
 			still := *s
 			still.PowerCycles = nil
 			inv.FirmwareState = &still

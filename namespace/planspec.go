@@ -144,6 +144,7 @@ func (p *planner) feature(s Spec, of SettingField, key FeatureKey, t target) err
 		return p.refuseField(s, of.Path, "the feature was not read", "")
 	}
 	c := featureChange{FeatureParams: FeatureParams{Selector: of.Selector, CreatedBy: t.createdBy}}
+				p.plan.JudgedOnly = append(p.plan.JudgedOnly, f.Path)
 	c.Feature, c.NSID, c.VendorID = of.Feature, key.NSID, of.Vendor
 	value := reading.Current
 	for _, want := range s.Settings {

@@ -134,8 +134,27 @@ func (a *app) planOne(ctx context.Context, item *fleetItem, specs []namespace.Sp
 	p.Title = "apply -f " + spec.File
 	p.Address = d.durableAddress()
 	p.Reads = namespace.FeaturesFor(specs...)
+	p.JudgedOnly = append(p.JudgedOnly, d.judgedOnly(inv, spec)...)
 	item.plan = p
 	return nil
+}
+
+// judgedOnly are the fields of a spec that only an audit judges and that are not as
+// wanted, or could not be read.
+func (d *drive) judgedOnly(inv namespace.Inventory, spec namespace.Spec) []string {
+	facts := audit.Facts{Inventory: inv}
+	only := namespace.Spec{File: spec.File, PCIe: spec.PCIe, Health: spec.Health}
+	if spec.PCIe != (namespace.PCIeSpec{}) {
+		facts.Path, facts.PathProblem = d.pciePath()
+	}
+	var list []string
+	for _, f := range audit.Judge(facts, only).Findings {
+		if f.Severity == audit.Unreadable {
+			f.Field += " (could not be read)"
+		}
+		list = append(list, f.Field)
+	}
+	return list
 }
 
 func closeFleet(items []*fleetItem) {
@@ -239,7 +258,10 @@ func (i *fleetItem) row(planned bool) fleetDrive {
 			r.State = "failed"
 		}
 	case i.plan.AlreadySo():
-		r.State = "already so"
+		r.State = i.plan.Standing()
+		if i.plan.Pending != firmware.ResetNone && !planned {
+			r.ExitCode = exitResetPending
+		}
 	case planned:
 		r.State = "planned"
 	case i.result != nil:
@@ -251,22 +273,23 @@ func (i *fleetItem) row(planned bool) fleetDrive {
 }
 
 // printPlans shows plans that are not carried out.
-func (a *app) printPlans(items []*fleetItem) error {
+func (a *app) printPlans(ctx context.Context, items []*fleetItem) error {
 	plans := plansOf(items)
 	r := fleetResult{Schema: "nvop.fleet-plan/1", Digest: namespace.Digest(plans), Drives: []fleetDrive{}, Plans: plans}
-	return a.printRows(items, r, true)
+	return a.printRows(ctx, items, r, true)
 }
 
 // printFleet shows what became of each drive.
-func (a *app) printFleet(items []*fleetItem) error {
-	return a.printRows(items, fleetResult{Schema: "nvop.fleet-change/1", Drives: []fleetDrive{}}, false)
+func (a *app) printFleet(ctx context.Context, items []*fleetItem) error {
+	return a.printRows(ctx, items, fleetResult{Schema: "nvop.fleet-change/1", Drives: []fleetDrive{}}, false)
 }
 
-func (a *app) printRows(items []*fleetItem, r fleetResult, planned bool) error {
+func (a *app) printRows(ctx context.Context, items []*fleetItem, r fleetResult, planned bool) error {
 	code, bad := exitOK, 0
 	waiting := 0
 	for _, item := range items {
 		row := item.row(planned)
+		item.plan.Pending = a.knownReset(ctx, item.plan)
 		r.Drives = append(r.Drives, row)
 		if row.ExitCode != exitOK && row.ExitCode != exitResetPending {
 			bad++

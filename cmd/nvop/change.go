@@ -45,8 +45,8 @@ type planResult struct {
 }
 
 func (r planResult) Text(p *render.Page) {
-	if r.AlreadySo {
-		p.Line("already so: %s", r.Title)
+	if len(r.Steps) == 0 {
+		p.Line("%s: %s", r.Standing(), r.Title)
 	}
 	p.Line("%s", strings.TrimRight(r.Plan.Text(), "\n"))
 }
@@ -76,8 +76,8 @@ type changeResult struct {
 
 func (r changeResult) Text(p *render.Page) {
 	switch {
-	case r.AlreadySo:
-		p.Line("already so: %s (drive %s)", r.Title, r.Serial)
+	case r.Transaction == "":
+		p.Line("%s: %s (drive %s)", r.State, r.Title, r.Serial)
 	default:
 		p.Line("%s: %s (drive %s, transaction %s)", r.State, r.Title, r.Serial, r.Transaction)
 	}
@@ -88,6 +88,9 @@ func (r changeResult) Text(p *render.Page) {
 	}
 	if op := r.OverProvisioning; op != nil {
 		p.Pairs("over-provisioning", fmt.Sprintf("%s%% of user capacity, %s%% of total", op.OfUserPercent, op.OfTotalPercent))
+	}
+	if len(r.JudgedOnly) > 0 && r.Transaction != "" {
+		p.Line("  not as wanted, judged by an audit only: %s", strings.Join(r.JudgedOnly, ", "))
 	}
 	for _, n := range r.Notes {
 		p.Line("  note: %s", n)
@@ -179,13 +182,17 @@ func (a *app) change(ctx context.Context, address string, f changeFlags, plan pl
 // to do, or carries it out.
 func (a *app) proceed(ctx context.Context, d *drive, f changeFlags, p namespace.Plan) error {
 	if f.DryRun {
-		return a.print(planResult{Plan: p, AlreadySo: p.AlreadySo()})
+		return a.print(planResult{Plan: p, AlreadySo: p.AsWanted()})
+	p.Pending = a.knownReset(ctx, p)
 	}
 	if p.AlreadySo() {
-		return a.print(changeResult{
-			Schema: "nvop.change/1", Address: d.address, Serial: p.Identity.Serial, AlreadySo: true, State: "already so",
-			Title: p.Title, Before: p.Before, After: p.After, OverProvisioning: p.OverProvisioning,
-		})
+		if err := a.print(changeResult{
+			Schema: "nvop.change/1", Address: d.address, Serial: p.Identity.Serial, AlreadySo: p.AsWanted(), State: p.Standing(),
+			PendingReset: string(p.Pending), Title: p.Title, JudgedOnly: p.JudgedOnly, Before: p.Before, After: p.After, OverProvisioning: p.OverProvisioning, Notes: p.Notes,
+		}); err != nil {
+			return err
+		}
+		return pendingError(p.Pending)
 	}
 	return a.carryOut(ctx, d, f, p)
 }
@@ -346,7 +353,7 @@ func (a *app) finish(ctx context.Context, d *drive, j *journal.Journal, p namesp
 	}
 	r := &changeResult{
 		Schema: "nvop.change/1", Address: d.address, Serial: p.Identity.Serial, Changed: true, State: "changed",
-		Transaction: report.ID, Title: p.Title, Before: p.Before, After: now.Namespaces,
+		Transaction: report.ID, Title: p.Title, JudgedOnly: p.JudgedOnly, Before: p.Before, After: now.Namespaces,
 		OverProvisioning: p.OverProvisioning, Notes: p.Notes, Journal: j.Path(),
 	}
 	if wrong := p.Verify(now); len(wrong) > 0 {

@@ -60,7 +60,7 @@ func (c applyCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	if c.DryRun {
-		return a.printPlans(items)
+		return a.printPlans(ctx, items)
 	}
 	return c.carryOut(ctx, a, items, driftError)
 }
@@ -99,7 +99,7 @@ func (c applyCmd) fromPlan(ctx context.Context, a *app) error {
 		return refusedf("plan", c.Drives[0], "make the plan again", "%s", strings.Join(drift, "; "))
 	}
 	if c.DryRun {
-		return a.printPlans(items)
+		return a.printPlans(ctx, items)
 	}
 	return c.carryOut(ctx, a, items, driftRefused)
 }
@@ -168,7 +168,7 @@ func (c applyCmd) carryOut(ctx context.Context, a *app, items []*fleetItem, drif
 		}
 		a.runFleet(ctx, due, c.Jobs, kinds, drifted)
 	}
-	return a.printFleet(items)
+	return a.printFleet(ctx, items)
 }
 
 // agree is consent for many drives: the digest of all the plans, or for one drive

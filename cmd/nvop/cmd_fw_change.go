@@ -115,7 +115,7 @@ func (a *app) changeFirmware(ctx context.Context, f fwFlags, title string, plan 
 	}
 	switch {
 	case p.AlreadySo:
-		r.AlreadySo, r.State = true, "already so"
+		r.AlreadySo, r.State, r.Pending = true, "already so", a.recordedReset(ctx, s, p.Pending)
 		if err := a.print(r); err != nil {
 			return err
 		}
@@ -129,6 +129,27 @@ func (a *app) changeFirmware(ctx context.Context, f fwFlags, title string, plan 
 
 // carryOutFirmware runs a plan: use where it disturbs, consent, lock,
 // transaction, and what the drive waits for.
+// recordedReset is the reset that a staged image waits for, as the drive asked for it
+// when it was staged: the drive itself does not say so again.
+func (a *app) recordedReset(ctx context.Context, s firmware.State, pending firmware.ResetKind) firmware.ResetKind {
+	revision, _, ok := s.Pending()
+	if pending != firmware.ResetUnknown || !ok {
+		return pending
+	}
+	if rec, _, ok := firmware.LastRecord(a.firmwareHistories(ctx, s.Serial)); ok && rec.Phase == firmware.PhaseStaged && rec.Revision == revision {
+		return rec.Pending
+	}
+	return pending
+}
+
+// knownReset is recordedReset for a plan of a spec.
+func (a *app) knownReset(ctx context.Context, p namespace.Plan) firmware.ResetKind {
+	if s := p.Inventory.FirmwareState; s != nil && p.AlreadySo() {
+		return a.recordedReset(ctx, *s, p.Pending)
+	}
+	return p.Pending
+}
+
 func (a *app) carryOutFirmware(ctx context.Context, d *drive, f fwFlags, s firmware.State, r fwChangeResult) (err error) {
 	kinds, err := f.kinds()
 	if err != nil {

@@ -65,9 +65,10 @@ func (c planCmd) Run(ctx context.Context, a *app) error {
 	}
 	if len(addresses) == 1 && !c.All {
 		p := items[0].plan
-		return a.print(planResult{Plan: p, AlreadySo: p.AlreadySo()})
+		p.Pending = a.knownReset(ctx, p)
+		return a.print(planResult{Plan: p, AlreadySo: p.AsWanted()})
 	}
-	return a.printPlans(items)
+	return a.printPlans(ctx, items)
 }
 
 // againFlags are those of resume and rollback.

@@ -38,6 +38,8 @@ func (k ResetKind) Remedy() string {
 		return ""
 	case ResetController:
 		return "reset the controller (nvop reset) or reboot"
+	case ResetUnknown:
+		return "reset the controller (nvop reset), and if that is not enough power cycle the drive"
 	}
 	return "power cycle the drive"
 }

@@ -86,12 +86,13 @@ func (c auditCmd) Run(ctx context.Context, a *app) error {
 		return &codedError{exitInterrupted, errors.New("interrupted")}
 	}
 	r := auditResult{audit.Report{Schema: audit.ReportSchema, Policy: c.File, Drives: []audit.Drive{}, Skipped: []audit.Drive{}, Findings: []audit.Finding{}}}
-	matched := map[int]bool{}
+	matched, unread := map[int]bool{}, false
 	for i, j := range results {
 		switch {
-		case j.err != nil && named && len(addresses) == 1:
-			return j.err // the one drive asked about: its own exit code
+		case exitCode(j.err) == exitUsage:
+			return j.err // no drive was named
 		case j.err != nil:
+			unread = true // a rule may be for this one
 			r.Drives = append(r.Drives, audit.Unopened(addresses[i], c.File, j.err))
 		case j.rule < 0 && !named:
 			r.Skipped = append(r.Skipped, j.drive)
@@ -101,8 +102,13 @@ func (c auditCmd) Run(ctx context.Context, a *app) error {
 		matched[j.rule] = true
 	}
 	for i, s := range specs {
-		if !matched[i] && (!named || len(specs) == 1) {
-			r.Findings = append(r.Findings, audit.Unmatched(s))
+		switch f := audit.Unmatched(s); {
+		case matched[i] || named && (len(specs) > 1 || unread):
+		case unread:
+			f.Severity, f.Found = audit.Unreadable, "none of those that could be read"
+			r.Findings = append(r.Findings, f)
+		default:
+			r.Findings = append(r.Findings, f)
 		}
 	}
 	return c.report(a, r)

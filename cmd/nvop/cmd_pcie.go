@@ -333,7 +333,7 @@ type pcieAuditCmd struct {
 }
 
 func (pcieAuditCmd) Help() string {
-	return "Exit code 0: nothing but notes; 3: something to do; 1: it could not be judged (missing privilege).\n\nExample:\n  nvop pcie audit /dev/nvme0\n  nvop pcie audit --save-baseline good.json\n  nvop pcie audit --from lspci.txt -o json"
+	return "Exit code 0: nothing but notes; 3: something to do, or it could not be judged as a whole (missing privilege).\n\nExample:\n  nvop pcie audit /dev/nvme0\n  nvop pcie audit --save-baseline good.json\n  nvop pcie audit --from lspci.txt -o json"
 }
 
 // pcieAudited is one device's findings.
@@ -403,7 +403,7 @@ func (c pcieAuditCmd) Run(a *app) error {
 	case todo > 0:
 		return reported{&codedError{exitFindings, fmt.Errorf("%d findings on PCI Express that ask for something to be done", todo)}}
 	case unjudged:
-		return reported{errors.New("the path could not be judged as a whole; see the findings")}
+		return reported{&codedError{exitFindings, errors.New("the path could not be judged as a whole; see the findings")}}
 	}
 	return nil
 }

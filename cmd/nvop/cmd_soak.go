@@ -270,6 +270,7 @@ func (g *soakGroup) addRun(ctx context.Context, info journal.RunInfo, address st
 	}
 	flags := g.flags
 	flags.NSID, flags.Overwrite, flags.resumed = nsidFlag(info.Header.NSID), true, info.Header.Job.CapacityBytes
+	flags.engineFlags = flags.asBefore(info.Header)
 	t, err := g.app.openSoak(ctx, address, flags)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,24 @@ type ioEngine struct {
 	// node and commands are those of uring-cmd.
 	node     string
 	commands uring.Commands
+}
+
+// asBefore are the flags with which a run goes on: what its header says was asked
+// for, unless something else is asked for now.
+func (f engineFlags) asBefore(h run.Header) engineFlags {
+	f.Buffered = f.Buffered || h.Buffered
+	if f.Engine == engineAuto || f.Engine == "" {
+		f.Engine, f.Polled = cmp.Or(h.EngineAsked, f.Engine), f.Polled || h.Polled
+	}
+	return f
+}
+
+// asked keeps in a run's header how its data was to be moved.
+func (f engineFlags) asked(h *run.Header) {
+	h.Buffered, h.Polled = f.Buffered, f.Polled
+	if f.Engine != engineAuto {
+		h.EngineAsked = f.Engine
+	}
 }
 
 // chooseEngine settles how the target's data is moved. What the user asked for

@@ -47,6 +47,7 @@ func (s *soakSession) rebind(ctx context.Context) error {
 	flags := s.flags
 	flags.NSID, flags.Overwrite = nsidFlag(h.NSID), true
 	flags.resumed, flags.resumedLBA = h.Job.CapacityBytes, h.LBADataBytes
+	flags.engineFlags = flags.asBefore(h)
 	clock := s.app.clock
 	var last error
 	for end := clock.Now().Add(s.flags.Reappear); ; {

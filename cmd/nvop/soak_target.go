@@ -62,6 +62,7 @@ func (a *app) openSoak(ctx context.Context, address string, f soakFlags) (*soakT
 		return nil, errors.Join(err, t.close())
 	}
 	t.header.Engine = t.engine.text(t)
+	f.asked(&t.header)
 	return t, nil
 }
 

@@ -262,8 +262,14 @@ type Header struct {
 	// Engine is how data is moved, and why that way where another was not
 	// possible; empty for a simulated drive.
 	Engine string `json:"engine,omitempty"`
-	Host   string `json:"host,omitempty"`
-	Kernel string `json:"kernel,omitempty"`
+	// EngineAsked is how the user asked for data to be moved by name; empty where
+	// that was left to be chosen. Buffered and Polled are what was asked beside it:
+	// a run that goes on does so in the same way.
+	EngineAsked string `json:"engine_asked,omitempty"`
+	Buffered    bool   `json:"buffered,omitempty"`
+	Polled      bool   `json:"polled,omitempty"`
+	Host        string `json:"host,omitempty"`
+	Kernel      string `json:"kernel,omitempty"`
 	// Version of nvop.
 	Version string `json:"version,omitempty"`
 	Job     Job    `json:"job"`

@@ -24,6 +24,7 @@ package endurance
 
 import (
 	"context"
+	"time"
 
 	"nvop/endurance/run"
 	"nvop/nvmeioctl"
@@ -83,6 +84,11 @@ type Config struct {
 	// into its blocks ([run.DataRun]): a block of one of them is called so. It is
 	// not changed while the run lasts.
 	Runs map[uint64]string
+	// MapFile is where the generation map is kept, if the job has one
+	// ([run.Verify.GenerationMap]); empty means in memory only, so that it is not
+	// known any more when the run goes on after an interruption.
+	MapFile  string
+	mapEvery time.Duration // how often it is saved at most; 0 means the usual
 	// Samples are those already recorded of the run, when it is resumed: WAF
 	// is computed over them and the new ones.
 	Samples []run.Sample

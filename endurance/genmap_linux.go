@@ -37,6 +37,11 @@ func newGenerationMap(regionBytes, granule uint64, whole bool) (*generationMap, 
 	return &generationMap{bytes: b, granule: granule, whole: whole}, nil
 }
 
+// clear makes the map empty, without touching its memory.
+func (m *generationMap) clear() error {
+	return unix.Madvise(m.bytes, unix.MADV_DONTNEED)
+}
+
 // release gives the memory back. No worker may be at work any more.
 func (m *generationMap) release() error {
 	if m == nil || m.bytes == nil {

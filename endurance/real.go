@@ -124,6 +124,7 @@ func Run(ctx context.Context, cfg Config) (run.Verdict, error) {
 	m.base = m.clock.Now()
 	s.ledger.origin = m.clock.Wall().UnixNano() - s.ledger.first*second1
 	m.run(ctx)
+	s.keepMapLast(!m.lostThread)
 	v, err := s.finish(0)
 	m.health.stop()
 	m.dismiss()
@@ -515,6 +516,7 @@ func (m *machine) due() {
 	if text := m.health.overdue(now); text != "" {
 		m.ledger.sample(run.Sample{Failure: text}, m.secondOf(now), m.wallOf(m.secondOf(now)))
 	}
+	m.keepMap(now)
 	l := m.ledger
 	if l.scribe.busy || l.failure != nil {
 		return

@@ -30,6 +30,11 @@ type session struct {
 	lastReport nvmeioctl.Instant
 	reported   run.Totals
 	poll       poll
+	// keeper keeps the generation map; nil without one. mapDoubts are the writes
+	// that the map that was taken up may not know of, mapRemark what is to be said.
+	keeper    *mapKeeper
+	mapDoubts []run.Doubt
+	mapRemark string
 }
 
 // newSession checks a job and opens its books. now is the calendar time.
@@ -80,17 +85,18 @@ func (s *session) prepareData() (err error) {
 	if (of != nil) != (s.job.Verify.Of != nil) {
 		return errors.New("endurance: a run that verifies another needs that one, and no other does")
 	}
-	if granule := s.job.GenerationGranuleBytes(); granule != 0 {
-		if s.track.generations, err = newGenerationMap(s.job.RegionBytes(), granule, s.cfg.Resume == nil); err != nil {
+	if of == nil {
+		if err := s.prepareMap(); err != nil {
 			return err
 		}
-	}
-	if of == nil {
 		s.track.source, err = newSource(s.job, s.cfg.StartWallUnixNS, s.cfg.Drive)
 		return err
 	}
 	if of.Job.CapacityBytes != s.job.CapacityBytes || of.Job.LBABytes != s.job.LBABytes || of.Job.TimeLapse > 1 {
 		return fmt.Errorf("%w: the run to be verified addressed other blocks", run.ErrJob)
+	}
+	if err := s.borrowMap(); err != nil {
+		return err
 	}
 	s.track.source, err = newSource(&of.Job, of.StartWallUnixNS, of.Drive)
 	return err
@@ -111,6 +117,9 @@ func (s *session) resume() error {
 	if int(cp.Phase) >= len(s.stages) {
 		return fmt.Errorf("resume: the checkpoint is in phase %d of %d", cp.Phase, len(s.stages))
 	}
+	for _, d := range s.mapDoubts {
+		s.track.doubts.add(d)
+	}
 	s.firstPhase, s.midPhase = int(cp.Phase), true
 	if n := len(cp.Results); n != 0 && cp.Results[n-1].Phase == cp.Phase {
 		s.firstPhase, s.midPhase = s.firstPhase+1, false
@@ -126,6 +135,7 @@ func (s *session) opening(gap int64) {
 	cp := s.cfg.Resume
 	if cp == nil {
 		l.event(0, run.EventStarted, "started")
+		s.sayMap()
 		return
 	}
 	row := run.GapRow{Second: l.first, Seconds: gap, Reason: "resumed after an interruption"}
@@ -149,9 +159,17 @@ func (s *session) opening(gap int64) {
 		text += ": " + uncounted(row.UncountedOpsMax, 1, l.lapse)
 	}
 	l.event(l.first, run.EventResumed, text)
+	s.sayMap()
 	if gap != 0 {
 		// A histogram's span has no holes.
 		l.closeSpan()
+	}
+}
+
+// sayMap notes what has to be known of a generation map that was taken up.
+func (s *session) sayMap() {
+	if s.mapRemark != "" {
+		s.ledger.event(s.ledger.first, run.EventMap, s.mapRemark)
 	}
 }
 

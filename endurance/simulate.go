@@ -74,6 +74,7 @@ func Simulate(ctx context.Context, cfg Config, drive *nvmeioctl.VirtualClock) (r
 	m.second = s.ledger.first
 	s.ledger.origin = m.baseUTC - m.second*second1
 	m.run(ctx)
+	s.keepMapLast(true)
 	return s.finish(m.advance(m.second))
 }
 
@@ -235,7 +236,11 @@ func (m *simulation) checkpointOps() uint64 {
 
 // commit commits with the drive's calendar at the beginning of the second.
 func (m *simulation) commit() error {
-	return m.ledger.commit(run.StateRunning, m.advance(m.second), nil)
+	err := m.ledger.commit(run.StateRunning, m.advance(m.second), nil)
+	if err == nil {
+		m.keepMap()
+	}
+	return err
 }
 
 // until steps the workers, the earliest first, until all have reached an

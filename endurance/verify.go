@@ -18,6 +18,9 @@ type Written struct {
 	StartWallUnixNS int64
 	// Drive is that of the run's header, as in [Config].
 	Drive string
+	// MapFile is the file of its generation map, as in [Config]; without one what
+	// only the map tells is not decided.
+	MapFile string
 }
 
 // newSource makes the data of a run.

@@ -163,12 +163,13 @@ func (l *ledger) verifyNotes(v *run.Verdict, bad func(format string, args ...any
 		}
 	}
 	note := func(format string, args ...any) { v.Notes = append(v.Notes, fmt.Sprintf(format, args...)) }
-	switch {
+	whole := slices.ContainsFunc(v.Phases, func(p run.PhaseResult) bool { return p.Kind == run.PhaseVerify })
+	switch found := v.Verified.Blocks - min(v.Verified.Blocks, v.Verified.Unwritten); {
 	case v.Verified.Decided() || !l.job.Checks():
-	case v.Verified.Blocks != 0:
+	case whole && found == 0:
+		bad("nothing could be verified: nothing of what was read is known to have been written by the run, nor looks like it")
+	case whole || found != 0:
 		bad("nothing could be verified: of %d logical blocks that were read, none is known to hold what was written there last", v.Verified.Blocks)
-	case slices.ContainsFunc(v.Phases, func(p run.PhaseResult) bool { return p.Kind == run.PhaseVerify }):
-		bad("nothing could be verified: as far as is known nothing of what was read had been written by the run")
 	default:
 		note("nothing was verified: nothing that was read had been written by the run before")
 	}

@@ -32,6 +32,9 @@ func (x *inspector) diagnose(block []byte, lba uint64) run.Mismatch {
 		fingerprint(d.Header.Generation) != print && !x.lookup.inDoubt(d.Header.Generation) {
 		m.Kind = run.MismatchLost
 	}
+	if m.Kind == run.MismatchLost && x.unmapped(&d, &e, lba) {
+		m.Kind = ""
+	}
 	m.Text = x.describe(&d, &e, &m)
 	m.Expected, m.Found = difference(&d, block)
 	return m
@@ -64,6 +67,15 @@ func (b *belief) expected() (e pattern.Expected, print byte) {
 	// What was written before the expected write is what First is about.
 	e.First = b.bottom && print == printNone && (b.n <= 1 || certains == 0)
 	return e, print
+}
+
+// unmapped says whether a block that holds a later write than is known may do so:
+// of a crash's last writes, where the order draws anew, the generation map may not
+// know.
+func (x *inspector) unmapped(d *pattern.Diagnosis, e *pattern.Expected, lba uint64) bool {
+	h := &d.Header
+	return x.lookup.generations != nil && d.Finding == pattern.Lost && d.HasHeader && h.Run == x.run && h.LBA == lba &&
+		h.Generation > e.Generation && x.lookup.inDoubt(h.Generation)
 }
 
 // kind turns a finding into a mismatch, or into nothing where doubts allow it.

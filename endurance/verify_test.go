@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sort"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -238,6 +240,9 @@ type checker struct {
 	// start is when the run began, runs are the names of others.
 	start int64
 	runs  map[uint64]string
+	// mapFile is where the generation map is kept, at each checkpoint.
+	mapFile  string
+	mapEvery time.Duration
 }
 
 func newChecker(t *testing.T, job run.Job, disk *medium) *checker {
@@ -252,10 +257,17 @@ type cutter struct {
 	// user interrupts; 0 never.
 	cut    int
 	cancel context.CancelFunc
+	// mapFile is as it was when the crash came: what the rest of the session makes
+	// of it never was.
+	mapFile string
+	saved   []byte
 }
 
 func (c *cutter) Commit(ctx context.Context, b *run.Batch) error {
 	if c.cut == 1 {
+		if !c.disk.dead.Load() {
+			c.saved, _ = os.ReadFile(c.mapFile)
+		}
 		c.disk.dead.Store(true)
 		return errCut
 	}
@@ -274,9 +286,10 @@ func (c *checker) session(cut int) (run.Verdict, error) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	recorder := &cutter{memory: c.mem, disk: c.disk, cut: cut, cancel: cancel, mapFile: c.mapFile}
 	cfg := Config{
-		Job: c.job, Recorder: &cutter{c.mem, c.disk, cut, cancel}, Queues: c.disk.queues(c.job.MaxDepth()), CheckpointOps: 200, Of: c.of,
-		StartWallUnixNS: c.start, Runs: c.runs,
+		Job: c.job, Recorder: recorder, Queues: c.disk.queues(c.job.MaxDepth()), CheckpointOps: 200, Of: c.of,
+		StartWallUnixNS: c.start, Runs: c.runs, MapFile: c.mapFile, mapEvery: c.mapEvery,
 	}
 	if c.mem.cp.Number != 0 {
 		cp := c.mem.cp
@@ -285,6 +298,12 @@ func (c *checker) session(cut int) (run.Verdict, error) {
 	v, err := Simulate(ctx, cfg, c.clock)
 	if errors.Is(err, errCut) {
 		c.disk.powerCut()
+		if c.mapFile != "" {
+			_ = os.Remove(c.mapFile)
+			if recorder.saved != nil {
+				_ = os.WriteFile(c.mapFile, recorder.saved, 0o600)
+			}
+		}
 	}
 	return v, err
 }
@@ -310,7 +329,7 @@ func (c *checker) finish(cuts ...int) run.Verdict {
 
 // written is what the journal would say of the run.
 func (c *checker) written() *Written {
-	return &Written{Job: c.job, Checkpoint: c.mem.cp, StartWallUnixNS: c.start}
+	return &Written{Job: c.job, Checkpoint: c.mem.cp, StartWallUnixNS: c.start, MapFile: c.mapFile}
 }
 
 // verifier is another run that verifies this one.
@@ -320,6 +339,16 @@ func (c *checker) verifier(blockBytes uint32) *checker {
 	v := newChecker(c.t, j, c.disk)
 	v.of = c.written()
 	return v
+}
+
+// drawMap lets the generation map be kept, or not.
+func (c *checker) drawMap(t *rapid.T, dir string) {
+	if !c.job.Verify.GenerationMap || !rapid.Bool().Draw(t, "the map is kept") {
+		return
+	}
+	c.mapFile = filepath.Join(dir, "map")
+	_ = os.Remove(c.mapFile)
+	c.mapEvery = rapid.SampledFrom([]time.Duration{1, 0}).Draw(t, "at each checkpoint, at the end only")
 }
 
 func drawJob(t *rapid.T) run.Job {
@@ -360,6 +389,7 @@ func drawJob(t *rapid.T) run.Job {
 // number of workers, the crashes, the cache that was lost and the writes that
 // failed, a drive that does its duty is never accused.
 func TestVerify_neverAccusesAGoodDrive(t *testing.T) {
+	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
 		job := drawJob(rt)
 		if err := job.Validate(); err != nil {
@@ -376,6 +406,7 @@ func TestVerify_neverAccusesAGoodDrive(t *testing.T) {
 			}
 		}
 		c := newChecker(t, job, disk)
+		c.drawMap(rt, dir)
 		cuts := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(2, 12), rapid.IntRange(-8, -2)), 0, 5).Draw(rt, "cuts")
 		v := c.finish(cuts...)
 		if n := v.Verified.Mismatches(); n != 0 {
@@ -402,6 +433,7 @@ func TestVerify_neverAccusesAGoodDrive(t *testing.T) {
 // A run that was interrupted, or crashed and never went on, can be verified from
 // its journal, and only what is beyond its marks is left out or unknown.
 func TestVerify_ofARunThatCrashed(t *testing.T) {
+	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
 		job := drawJob(rt)
 		if err := job.Validate(); err != nil {
@@ -410,6 +442,7 @@ func TestVerify_ofARunThatCrashed(t *testing.T) {
 		disk := newMedium(job.LBABytes, rapid.Uint64().Draw(rt, "luck"))
 		disk.volatile = job.Verify.Trust == run.TrustFlushed
 		c := newChecker(t, job, disk)
+		c.drawMap(rt, dir)
 		for range rapid.IntRange(1, 3).Draw(rt, "sessions") {
 			if v, err := c.session(rapid.OneOf(rapid.IntRange(2, 15), rapid.IntRange(-8, -2)).Draw(rt, "cut")); err == nil && !v.State.Resumable() {
 				break

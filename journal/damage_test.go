@@ -320,7 +320,15 @@ func TestPrune(t *testing.T) {
 	late := timeOf(t, j, "r1").AddDate(1, 0, 0)
 	prune(PruneOptions{Before: late, Transactions: true, DryRun: true}, []string{"r1", "r2", "r3", "r4"}, []string{"t1", "t2", "t3", "t4"})
 	prune(PruneOptions{Before: late.AddDate(-2, 0, 0), Transactions: true}, none, none)
+	for _, id := range []string{"r1", "r2"} {
+		if err := os.WriteFile(j.GenerationMapFile(id), []byte("map"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	prune(PruneOptions{Runs: []string{"r2"}}, []string{"r2"}, none)
+	if fileSize(j.GenerationMapFile("r2")) != 0 || fileSize(j.GenerationMapFile("r1")) == 0 {
+		t.Error("the generation map of a run that is gone stays, or that of another goes")
+	}
 	if over("r2") || !over("r1") {
 		t.Error("the wrong run was removed")
 	}

@@ -80,6 +80,22 @@ type Pruned struct {
 	FreedBytes int64 `json:"freed_bytes"`
 }
 
+// GenerationMapFile is where the generation map of a run is kept, beside the
+// journal: too large and too often changed to be in it. It is removed with the run
+// by [Journal.Prune], and is not part of [Journal.Backup].
+func (j *Journal) GenerationMapFile(id string) string { return j.path + "." + id + ".map" }
+
+// removeMaps removes the generation maps of runs, where there are any.
+func (j *Journal) removeMaps(ids []string) error {
+	var errs []error
+	for _, id := range ids {
+		if err := os.Remove(j.GenerationMapFile(id)); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Prune removes runs, and transactions where asked for, and gives the space
 // back to the file system.
 func (j *Journal) Prune(ctx context.Context, o PruneOptions) (Pruned, error) {
@@ -115,6 +131,9 @@ func (j *Journal) Prune(ctx context.Context, o PruneOptions) (Pruned, error) {
 	})
 	if err != nil || o.DryRun {
 		return p, err
+	}
+	if err := j.removeMaps(p.Runs); err != nil {
+		return p, j.failed("remove generation maps", err)
 	}
 	if err := j.shrink(ctx); err != nil {
 		return p, j.failed("shrink", err)

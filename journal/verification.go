@@ -236,7 +236,14 @@ func (c *runCheck) verification(ctx context.Context) error {
 	if sum := v.Right + v.Unknown + v.Undecided + v.Mismatches(); sum != v.Blocks {
 		c.v.add(c.where, "of %d blocks that were compared it counts %d", v.Blocks, sum)
 	}
-	if c.cp != nil && c.cp.Verified != *v {
+	if c.cp == nil {
+		return nil
+	}
+	said := c.cp.Verified
+	if said.Unwritten > said.Undecided+said.Unknown {
+		c.v.add(c.where, "checkpoint %d: of %d blocks of which nothing is known %d were not written", c.cp.Number, said.Undecided+said.Unknown, said.Unwritten)
+	}
+	if said.Unwritten = 0; said != *v { // it is in the checkpoint alone
 		c.v.add(c.where, "checkpoint %d says %+v was verified and the run %+v", c.cp.Number, c.cp.Verified, *v)
 	}
 	return nil

@@ -31,9 +31,9 @@ type soakVerifyCmd struct {
 func (soakVerifyCmd) Help() string {
 	return `Reads the whole drive once and compares every logical block with what the soak wrote there last. All that is needed is the journal: what a block must hold follows from the seed and from how far the soak had come, in constant memory, however large the drive. Nothing is written. The verification is a run of its own, which can be interrupted and resumed.
 
-A block that is not right is read again and named: lost (it holds an earlier write, twice), stale (a second read is right), misdirected (an intact block of another address), torn (parts of two writes), rotten (changed bits), unreadable. The journal keeps LBA, expected and found generation and the bytes that differ. Exit code 3 says that there are such blocks.
+A block that is not right is read again and named: lost (it holds an earlier write, twice), stale (a second read is right), misdirected (an intact block of another address), torn (parts of two writes), rotten (changed bits), unreadable. The journal keeps LBA, expected and found generation and the bytes that differ. Exit code 3 says that there are such blocks, or that nothing at all could be decided. A block of another run is called so, by that run's ID where the journal knows it.
 
-Blocks whose last write failed, or was under way in a crash, are unknown: the old content, the new, and at logical blocks a part of each are accepted, and counted apart. Where the order drew blocks anew (--order replacement) it is not known which write of a block was the last: lost and stale blocks are then not told, the other kinds are, and the result says so. A permutation (--order permutation) visits each block once a pass, and everything is told.
+Blocks whose last write failed, or was under way in a crash, are unknown: the old content, the new, and at logical blocks a part of each are accepted, and counted apart. Where the order drew blocks anew (--order replacement) it is not known which write of a block was the last: lost and stale blocks are then not told, the other kinds are, and the result says so. With --generation-map it is known: the map is kept in a file beside the journal, and taken up by resume and verify; after a crash the blocks that may have been written since it was saved, some seconds or a twentieth of the time, are undecided. A permutation (--order permutation) visits each block once a pass, and everything is told.
 
 Example:
   nvop soak verify r3
@@ -184,9 +184,25 @@ func (s *soakSession) written(ctx context.Context) (*endurance.Written, error) {
 	if full.Checkpoint == nil || full.Checkpoint.Number != of.Checkpoint {
 		return nil, fmt.Errorf("run %s has gone on since its verification began; begin a new one: nvop soak verify %s", of.Run, of.Run)
 	}
-	w := &endurance.Written{Job: full.Header.Job, Checkpoint: *full.Checkpoint, StartWallUnixNS: full.Header.StartWallUnixNS, Drive: full.Header.Drive()}
+	w := &endurance.Written{Job: full.Header.Job, Checkpoint: *full.Checkpoint, StartWallUnixNS: full.Header.StartWallUnixNS, Drive: full.Header.Drive(),
+		MapFile: s.journal.GenerationMapFile(of.Run)}
 	w.Job.Verify.Trust = s.job.Verify.Trust
 	return w, nil
+}
+
+// knownRuns are the names of the runs of a journal by the number that each puts
+// into its blocks.
+func knownRuns(ctx context.Context, j *journal.Journal) (map[uint64]string, error) {
+	infos, err := j.Runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[uint64]string, len(infos))
+	for i := range infos {
+		h := &infos[i].Header
+		names[run.DataRun(h.StartWallUnixNS, h.Job.Seed, h.Drive())] = infos[i].ID
+	}
+	return names, nil
 }
 
 // verifiedResult is what was compared, in a result.
@@ -239,7 +255,10 @@ func (v *verifiedResult) text() string {
 		s += fmt.Sprintf(", %s unknown", render.Count(v.Unknown))
 	}
 	if v.Undecided != 0 {
-		s += fmt.Sprintf(", %s intact but not known to be the last write", render.Count(v.Undecided))
+		s += fmt.Sprintf(", %s undecided: not known to be the last write", render.Count(v.Undecided))
+	}
+	if v.Unwritten != 0 {
+		s += fmt.Sprintf(", of those %s hold nothing of this run", render.Count(v.Unwritten))
 	}
 	return s
 }

@@ -218,6 +218,12 @@ func (s *soakSession) stretch(ctx context.Context, show endurance.Observer, watc
 	if s.full != nil {
 		cfg.Resume, cfg.Samples = s.full.Checkpoint, s.full.Samples
 	}
+	cfg.MapFile = s.journal.GenerationMapFile(s.recorder.ID())
+	if s.job.Checks() {
+		if cfg.Runs, err = knownRuns(ctx, s.journal); err != nil {
+			s.note("blocks of other runs are not named: %v", err)
+		}
+	}
 	d := t.drive
 	if d == nil || d.sim == nil {
 		return endurance.Run(ctx, cfg)

@@ -27,6 +27,7 @@ const (
 	EventSteady       EventKind = "steady"          // the rate is steady, or steady again
 	EventClock        EventKind = "clock_jumped"    // the wall clock was set, or the machine slept
 	EventHeld         EventKind = "process_held"    // the process did not run for a while
+	EventMap          EventKind = "generation_map"  // it cannot be kept, or what it knew is lost
 	EventSetting      EventKind = "setting_changed" // power state, APST, LBA format: numbers before and after do not compare
 	EventLink         EventKind = "link"            // the PCI Express path: speed, width, errors, gone, back
 )

@@ -41,9 +41,10 @@ type Verify struct {
 	// FlushIntervalNS is how often each worker flushes, so that what is written
 	// becomes trusted; 0 means never. In the time of latencies.
 	FlushIntervalNS int64 `json:"flush_interval_ns,omitempty"`
-	// GenerationMap keeps a byte for each block in memory, so that lost and stale
-	// blocks are told where the order draws each block anew. It is empty again
-	// after a restart.
+	// GenerationMap keeps a byte for each block in memory, and now and then in a
+	// file, so that lost and stale blocks are told where the order draws each block
+	// anew. After a crash the blocks that may have been written since it was saved
+	// are undecided until they are written again.
 	GenerationMap bool `json:"generation_map,omitempty"`
 	// Of makes this a run that only compares what another one wrote.
 	Of *VerifyOf `json:"of,omitempty"`

@@ -1,0 +1,177 @@
+package endurance
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"nvop/endurance/run"
+	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/nvmespec"
+)
+
+// loser is a run that draws blocks anew over a drive that loses each write after
+// the first of a block, of one block in a hundred.
+func loser(t *testing.T) (c *checker, lost func() uint64) {
+	job := testJob(run.PatternReplacement)
+	job.CapacityBytes = 512 * 5000
+	job.Phases[0].BlockBytes, job.Phases[0].End = 512, run.End{Bytes: 3 * job.CapacityBytes / 2}
+	// Many seconds, at the end of each of which it can be interrupted, and little
+	// that is reserved ahead.
+	job.Phases[0].Rate = run.Rate{IOPS: 100, Arrival: run.ArrivalOpen}
+	job.Phases = append([]run.Phase{{Kind: run.PhasePrecondition, Pattern: run.PatternSequential, BlockBytes: 65536, Depth: 2, End: run.End{Passes: 1}}}, job.Phases...)
+	job.Phases = append(job.Phases, verifyPhase(65536))
+	job.Verify.GenerationMap = true
+	disk := newMedium(512, 1)
+	writes := map[uint64]int{}
+	disk.fail = func(op nvmeioctl.IOOp, lba uint64) (nvmespec.Status, bool) {
+		if op != nvmeioctl.OpWrite || lba%100 != 50 || disk.dead.Load() {
+			return 0, true
+		}
+		writes[lba]++
+		return 0, writes[lba] == 1
+	}
+	c = newChecker(t, job, disk)
+	c.mapFile, c.mapEvery = filepath.Join(t.TempDir(), "map"), 1
+	return c, func() (n uint64) {
+		for _, times := range writes {
+			if times > 1 {
+				n++
+			}
+		}
+		return n
+	}
+}
+
+// What the generation map knew before a session ended is known to the next, and to
+// another process: after an interruption all of it, after a crash all but what may
+// have been written since it was saved, with a damaged file nothing, which is said.
+func TestGenerationMap_overInterruptions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cut  int
+		harm func(path string) error
+		// decided is how many of a thousand blocks are at least.
+		decided uint64
+	}{
+		"none":               {0, nil, 1000},
+		"interrupted":        {-12, nil, 1000},
+		"crashed":            {12, nil, 600},
+		"crashed, not saved": {12, os.Remove, 0},
+		"damaged":            {12, func(path string) error { return flip(path, 5000) }, 0},
+		"cut short":          {-12, func(path string) error { return os.Truncate(path, 9000) }, 0},
+		"another's":          {-12, func(path string) error { return os.WriteFile(path, []byte("SQLite format 3"), 0o600) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, lost := loser(t)
+			if c.cut != 0 {
+				if v, err := r.session(c.cut); err != nil && !errors.Is(err, errCut) || !v.State.Resumable() {
+					t.Fatalf("%v, %s", err, v.State)
+				}
+			}
+			if c.harm != nil {
+				if err := c.harm(r.mapFile); err != nil {
+					t.Fatal(err)
+				}
+			}
+			v := r.finish().Verified
+			blocks := r.job.CapacityBytes / 512
+			if v.Mismatches() != v.Lost || v.Blocks != blocks || (v.Blocks-v.Undecided-v.Unknown)*1000 < c.decided*blocks {
+				t.Errorf("%+v", v)
+			}
+			// One in 254 fingerprints is that of the write before.
+			if n := lost(); v.Lost > n || (v.Lost+3)*1000 < n*c.decided {
+				t.Errorf("%d of %d lost blocks are found: %+v", v.Lost, n, v)
+			}
+			said := r.mem.said(run.EventMap, "what the generation map knew is lost")
+			if damaged := c.harm != nil && name != "crashed, not saved"; damaged != (said != nil) {
+				t.Errorf("events %+v", r.mem.events)
+			}
+			w := r.verifier(4096).finish().Verified
+			if w != v {
+				t.Errorf("another process finds %+v, the run found %+v", w, v)
+			}
+		})
+	}
+}
+
+// flip changes a byte of a file.
+func flip(path string, at int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, 1)
+	_, err = f.ReadAt(b, at)
+	b[0]++
+	_, werr := f.WriteAt(b, at)
+	return errors.Join(err, werr, f.Close())
+}
+
+// A map that cannot be kept is said once, and the run goes on.
+func TestGenerationMap_cannotBeKept(t *testing.T) {
+	c, _ := loser(t)
+	c.mapFile = filepath.Join(t.TempDir(), "missing", "map")
+	v := c.finish()
+	n := 0
+	for _, e := range c.mem.events {
+		if e.Kind == run.EventMap && strings.Contains(e.Text, "cannot be kept") {
+			n++
+		}
+	}
+	if n != 1 || v.Verified.Undecided != 0 {
+		t.Errorf("said %d times, %+v", n, v.Verified)
+	}
+}
+
+// FuzzGenerationMapLoad feeds hostile files: each is refused, or is a whole map.
+func FuzzGenerationMapLoad(f *testing.F) {
+	m, err := newGenerationMap(1<<20, 4096, true)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer func() { _ = m.release() }()
+	m.set(8192, 8192, 7)
+	path := filepath.Join(f.TempDir(), "map")
+	if err := m.save(path, mapHead{Run: 5, Phase: 1, Workers: []run.WorkerMark{{Next: 4, Incomplete: []uint64{2}}}}); err != nil {
+		f.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add(whole[:100])
+	f.Add([]byte(mapMagic))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(t.TempDir(), "map")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := newGenerationMap(1<<20, 4096, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = got.release() }()
+		h, err := got.load(path, 5)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			t.Fatal(err)
+		case err == nil && (h.Run != 5 || h.Bytes != 256 || h.GranuleBytes != 4096):
+			t.Fatalf("%+v", h)
+		case err == nil && string(text) == string(whole) && (!got.whole || got.at(8192) != 7 || got.at(12288) != 7 || got.at(0) != 0):
+			t.Fatalf("%+v, % x", h, got.bytes[:8])
+		}
+		job := run.Job{Workers: 1, LBABytes: 512, CapacityBytes: 1 << 20, TimeLapse: 1, Phases: []run.Phase{
+			{Kind: run.PhaseMeasure, Pattern: run.PatternReplacement, BlockBytes: 4096, Depth: 4, End: run.End{Bytes: 8 << 20}},
+		}}
+		cp := run.Checkpoint{Workers: []run.WorkerMark{{Next: 100}}, ReservedHigh: 200, State: run.StateRunning}
+		if _, _, err := got.recall(path, 5, &job, &cp); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -166,6 +166,8 @@ func (a *app) change(ctx context.Context, address string, f changeFlags, plan pl
 	}
 	if f.DryRun {
 		d.dev = layer.DryRun(d.dev) // even a mistake in planning sends nothing
+	} else if err := d.changeable(); err != nil {
+		return err
 	}
 	inv, err := d.inventory(ctx)
 	if err != nil {
@@ -244,6 +246,9 @@ func (a *app) execute(ctx context.Context, d *drive, p namespace.Plan, kinds []i
 	// was waited for.
 	now, err := d.inventoryWith(ctx, p.Reads)
 	if err != nil {
+	if err := d.changeable(); err != nil {
+		return nil, err
+	}
 		return nil, err
 	}
 	if drift := p.Drift(now); len(drift) > 0 {

@@ -55,6 +55,9 @@ func (c applyCmd) Run(ctx context.Context, a *app) error {
 		if items[0].err != nil {
 			return items[0].err
 		}
+		if err := items[0].drive.changeable(); err != nil && !c.DryRun {
+			return err
+		}
 		if c.ConfirmDigest == "" {
 			return a.proceed(ctx, items[0].drive, c.changeFlags, items[0].plan)
 		}

@@ -212,6 +212,11 @@ func (c featureSetCmd) Run(ctx context.Context, a *app) (err error) {
 	if err := a.dress(d, c.traceFlag); err != nil {
 		return err
 	}
+	if !c.DryRun {
+		if err := d.changeable(); err != nil {
+			return err
+		}
+	}
 	p, err := c.plan(ctx, d, uint32(dword))
 	if err != nil {
 		return err

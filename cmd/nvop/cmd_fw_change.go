@@ -100,6 +100,8 @@ func (a *app) changeFirmware(ctx context.Context, f fwFlags, title string, plan 
 	}
 	if f.DryRun {
 		d.dev = layer.DryRun(d.dev) // even a mistake in planning sends nothing
+	} else if err := d.changeable(); err != nil {
+		return err
 	}
 	s, err := firmware.Read(ctx, d.dev)
 	if err != nil {

@@ -158,6 +158,9 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 	if err := a.dress(d, f.traceFlag); err != nil {
 		return err
 	}
+	if err := d.changeable(); err != nil {
+		return err
+	}
 	lock, err := lockDrive(lockDir(a.getenv), t.Identity.Serial, d.durableAddress(), what)
 	if err != nil {
 		return err

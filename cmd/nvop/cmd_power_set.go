@@ -52,6 +52,11 @@ func (c powerSetCmd) Run(ctx context.Context, a *app) (err error) {
 	if err := a.dress(d, c.traceFlag); err != nil {
 		return err
 	}
+	if !c.DryRun {
+		if err := d.changeable(); err != nil {
+			return err
+		}
+	}
 	p, err := c.plan(ctx, d)
 	if err != nil {
 		return err

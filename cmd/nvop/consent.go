@@ -112,6 +112,14 @@ func readLine(ctx context.Context, in io.Reader) (string, error) {
 	}
 }
 
+// changeable refuses what is no drive but a recording of one.
+func (d *drive) changeable() error {
+	if d.transport != "replay" {
+		return nil
+	}
+	return &nvmeioctl.UnsupportedError{Feature: "changing " + d.address, Needs: "a drive", Have: "a recording only answers what was read (--dry-run plans from it)"}
+}
+
 // checkUse refuses a drive that somebody uses.
 func (d *drive) checkUse(nsids []uint32, accepted []inuse.Kind) error {
 	uses, err := d.uses(nsids)

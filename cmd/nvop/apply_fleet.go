@@ -286,11 +286,15 @@ func (a *app) printFleet(ctx context.Context, items []*fleetItem) error {
 
 func (a *app) printRows(ctx context.Context, items []*fleetItem, r fleetResult, planned bool) error {
 	code, bad := exitOK, 0
+	var done []string
 	waiting := 0
 	for _, item := range items {
 		row := item.row(planned)
 		item.plan.Pending = a.knownReset(ctx, item.plan)
 		r.Drives = append(r.Drives, row)
+		if row.Transaction != "" {
+			done = append(done, row.Transaction)
+		}
 		if row.ExitCode != exitOK && row.ExitCode != exitResetPending {
 			bad++
 		}
@@ -303,6 +307,8 @@ func (a *app) printRows(ctx context.Context, items []*fleetItem, r fleetResult, 
 	}
 	if err := a.print(r); err != nil {
 		return err
+	} else if err != nil {
+		return fmt.Errorf("changes were done (transactions %s), their result could not be printed: %w", strings.Join(done, ", "), err)
 	}
 	switch {
 	case code == exitOK:
@@ -354,7 +360,7 @@ func checkImage(s namespace.Spec) error {
 }
 
 func writePlanFile(path string, f namespace.PlanFile) error {
-	return writeWhole(path, func(w io.Writer) error {
+	return writeNew(path, func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", " ")
 		return enc.Encode(f)

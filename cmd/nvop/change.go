@@ -183,9 +183,9 @@ func (a *app) change(ctx context.Context, address string, f changeFlags, plan pl
 // proceed shows a plan that is not to be carried out, says that there is nothing
 // to do, or carries it out.
 func (a *app) proceed(ctx context.Context, d *drive, f changeFlags, p namespace.Plan) error {
+	p.Pending = a.knownReset(ctx, p)
 	if f.DryRun {
 		return a.print(planResult{Plan: p, AlreadySo: p.AsWanted()})
-	p.Pending = a.knownReset(ctx, p)
 	}
 	if p.AlreadySo() {
 		if err := a.print(changeResult{
@@ -214,13 +214,27 @@ func (a *app) carryOut(ctx context.Context, d *drive, f changeFlags, p namespace
 	return a.printDone(a.execute(ctx, d, p, kinds, driftError))
 }
 
+// printChange prints the result of a change that was made. Where it cannot be
+// written the change is made all the same, and that must be known.
+func (a *app) printChange(v render.Texter, transaction string) error {
+	if err := a.print(v); err != nil {
+		return fmt.Errorf("the change was done (transaction %s), its result could not be printed: %w", transaction, err)
+	}
+	return nil
+}
+
+// doneBut is an error after a change that was made all the same.
+func doneBut(transaction string, err error) error {
+	return fmt.Errorf("the change was done (transaction %s), but what the drive is now could not be read: %w", transaction, err)
+}
+
 // printDone prints what a change did, if it did; the error is what is still due.
 func (a *app) printDone(r *changeResult, err error) error {
 	if r == nil {
 		return err
 	}
-	if perr := a.print(*r); perr != nil {
-		return perr
+	if perr := a.printChange(*r, r.Transaction); perr != nil {
+		return errors.Join(perr, err)
 	}
 	if err != nil {
 		return reported{err}
@@ -232,6 +246,9 @@ func (a *app) printDone(r *changeResult, err error) error {
 // was made; an error with it says what is not as planned, or that a reset is
 // pending. drifted says how a drive that changed since the plan is refused.
 func (a *app) execute(ctx context.Context, d *drive, p namespace.Plan, kinds []inuse.Kind, drifted func(string, []namespace.Mismatch) error) (r *changeResult, err error) {
+	if err := d.changeable(); err != nil {
+		return nil, err
+	}
 	lock, err := lockDrive(lockDir(a.getenv), p.Identity.Serial, d.durableAddress(), p.Title)
 	if err != nil {
 		return nil, err
@@ -246,9 +263,6 @@ func (a *app) execute(ctx context.Context, d *drive, p namespace.Plan, kinds []i
 	// was waited for.
 	now, err := d.inventoryWith(ctx, p.Reads)
 	if err != nil {
-	if err := d.changeable(); err != nil {
-		return nil, err
-	}
 		return nil, err
 	}
 	if drift := p.Drift(now); len(drift) > 0 {
@@ -354,7 +368,7 @@ func (a *app) progressOf(e txn.Event) {
 func (a *app) finish(ctx context.Context, d *drive, j *journal.Journal, p namespace.Plan, report txn.Report) (*changeResult, error) {
 	now, err := d.inventory(context.WithoutCancel(ctx)) // the change is done: say so
 	if err != nil {
-		return nil, err
+		return nil, doneBut(report.ID, err)
 	}
 	r := &changeResult{
 		Schema: "nvop.change/1", Address: d.address, Serial: p.Identity.Serial, Changed: true, State: "changed",

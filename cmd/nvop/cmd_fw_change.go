@@ -121,7 +121,7 @@ func (a *app) changeFirmware(ctx context.Context, f fwFlags, title string, plan 
 		if err := a.print(r); err != nil {
 			return err
 		}
-		return pendingError(p.Pending)
+		return pendingError(r.Pending)
 	case f.DryRun:
 		r.State = "planned only, nothing was changed"
 		return a.print(r)
@@ -129,8 +129,6 @@ func (a *app) changeFirmware(ctx context.Context, f fwFlags, title string, plan 
 	return a.carryOutFirmware(ctx, d, f, s, r)
 }
 
-// carryOutFirmware runs a plan: use where it disturbs, consent, lock,
-// transaction, and what the drive waits for.
 // recordedReset is the reset that a staged image waits for, as the drive asked for it
 // when it was staged: the drive itself does not say so again.
 func (a *app) recordedReset(ctx context.Context, s firmware.State, pending firmware.ResetKind) firmware.ResetKind {
@@ -152,6 +150,8 @@ func (a *app) knownReset(ctx context.Context, p namespace.Plan) firmware.ResetKi
 	return p.Pending
 }
 
+// carryOutFirmware runs a plan: use where it disturbs, consent, lock,
+// transaction, and what the drive waits for.
 func (a *app) carryOutFirmware(ctx context.Context, d *drive, f fwFlags, s firmware.State, r fwChangeResult) (err error) {
 	kinds, err := f.kinds()
 	if err != nil {
@@ -230,7 +230,7 @@ func (a *app) sameFirmware(ctx context.Context, d *drive, s firmware.State) (nvm
 func (a *app) finishFirmware(ctx context.Context, d *drive, j *journal.Journal, report txn.Report, r fwChangeResult) error {
 	now, err := firmware.Read(context.WithoutCancel(ctx), d.dev) // the change is done: say so
 	if err != nil {
-		return err
+		return doneBut(report.ID, err)
 	}
 	r.Changed, r.State, r.Transaction, r.Journal = true, "changed", report.ID, j.Path()
 	r.After, r.Running = now.Slots, now.Running
@@ -241,8 +241,8 @@ func (a *app) finishFirmware(ctx context.Context, d *drive, j *journal.Journal, 
 			r.Revision = rec.Revision
 		}
 	}
-	if err := a.print(r); err != nil {
-		return err
+	if err := a.printChange(r, report.ID); err != nil {
+		return errors.Join(err, pendingError(r.Pending))
 	}
 	return pendingError(r.Pending)
 }

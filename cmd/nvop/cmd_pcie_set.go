@@ -296,7 +296,7 @@ func (c pcieSetCmd) carryOut(ctx context.Context, a *app, d *drive, sys pcie.Sys
 		return rollBackAfter(ctx, runner, err)
 	}
 	ch.result.Changed, ch.result.State, ch.result.Transaction, ch.result.Journal = true, "changed", report.ID, j.Path()
-	return a.print(ch.result)
+	return a.printChange(ch.result, report.ID)
 }
 
 // rollBackAfter undoes a change that stopped half way: sizes that disagree along

@@ -189,10 +189,6 @@ func (a *app) abandon(ctx context.Context, f againFlags) error {
 		if err := a.confirm(ctx, f.consentFlags, t.Identity.Serial, what, []string{"the drive is left as it is now"}); err != nil {
 			return err
 		}
-		if err := j.SetState(ctx, t.ID, txn.StateCancelled, "abandoned by the user; the drive was left as it was", a.clock.Wall()); err != nil {
-			return err
-		}
-		return a.printChange(changeResult{
 		// A change that is running holds the drive's lock.
 		lock, err := lockDrive(lockDir(a.getenv), t.Identity.Serial, t.Address, what)
 		if err != nil {
@@ -205,6 +201,10 @@ func (a *app) abandon(ctx context.Context, f againFlags) error {
 		} else if now.Transaction.State.Finished() {
 			return fmt.Errorf("transaction %s (%s) is %s: there is nothing to abandon", t.ID, t.Title, now.Transaction.State)
 		}
+		if err := j.SetState(ctx, t.ID, txn.StateCancelled, "abandoned by the user; the drive was left as it was", a.clock.Wall()); err != nil {
+			return err
+		}
+		return a.printChange(changeResult{
 			Schema: "nvop.change/1", Address: t.Address, Serial: t.Identity.Serial, State: "abandoned",
 			Transaction: t.ID, Title: t.Title, NotRead: true, Journal: j.Path(),
 		}, t.ID)
@@ -249,7 +249,7 @@ func touched(t txn.Transaction) []uint32 {
 func (a *app) printAgain(ctx context.Context, d *drive, j *journal.Journal, t txn.Transaction, report txn.Report) error {
 	now, err := d.inventory(context.WithoutCancel(ctx))
 	if err != nil {
-		return err
+		return doneBut(report.ID, err)
 	}
 	state := "changed"
 	if report.State == txn.StateRolledBack {
@@ -259,11 +259,9 @@ func (a *app) printAgain(ctx context.Context, d *drive, j *journal.Journal, t tx
 		Schema: "nvop.change/1", Address: d.address, Serial: t.Identity.Serial, Changed: true, State: state,
 		Transaction: report.ID, Title: t.Title, After: now.Namespaces, Notes: append(report.Lost, report.Left...), Journal: j.Path(),
 	}
-	if err := a.print(r); err != nil {
-		return err
-	}
+	perr := a.printChange(r, report.ID)
 	if wrong := namespace.VerifyTransaction(t, report, now); len(wrong) > 0 {
-		return reported{driftError(d.address, wrong)}
+		return errors.Join(perr, reported{driftError(d.address, wrong)})
 	}
-	return pendingError(firmware.PendingAfter(t.Steps, report.States))
+	return errors.Join(perr, pendingError(firmware.PendingAfter(t.Steps, report.States)))
 }

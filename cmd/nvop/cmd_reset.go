@@ -82,7 +82,7 @@ func (c resetCmd) Run(ctx context.Context, a *app) (err error) {
 	if err := c.reset(ctx, a, d, admin.IdentityOf(ctrl), &r); err != nil {
 		return err
 	}
-	return a.print(r)
+	return a.printChange(r, r.Transaction)
 }
 
 // reset asks for consent and carries the reset out as a transaction of one step.

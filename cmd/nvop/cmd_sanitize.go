@@ -173,7 +173,13 @@ func (s *sanitizing) wait(ctx context.Context, every time.Duration) (nvmespec.Sa
 
 // conclude prints how a sanitize that was waited for ended.
 func (s *sanitizing) conclude(r sanitizeResult) error {
-	if err := s.a.print(r); err != nil {
+	err := error(nil)
+	if r.Transaction != "" {
+		err = s.a.printChange(r, r.Transaction)
+	} else {
+		err = s.a.print(r)
+	}
+	if err != nil {
 		return err
 	}
 	if r.Log.State == nvmespec.SanitizeFailed {
@@ -279,7 +285,7 @@ func (s *sanitizing) start(ctx context.Context, f changeFlags, w waitFlags, p na
 		l, err = s.wait(ctx, w.Poll)
 	}
 	if err != nil {
-		return err
+		return doneBut(done.Transaction, err)
 	}
 	r := s.result(l)
 	r.Transaction, r.Journal = done.Transaction, done.Journal

@@ -53,7 +53,7 @@ func OpenCommands(path string, ns Commands, opts Options) (*Queue, error) {
 		Path: path, FD: fd, Character: true, Direct: true, AlignBytes: 1,
 		SizeBytes: int64(ns.SizeBlocks * uint64(ns.BlockBytes)), LogicalBlockBytes: int(ns.BlockBytes),
 	}
-	return newQueue(f, &ns, opts)
+	return newQueue(thisKernel(), f, &ns, opts)
 }
 
 // checkCommands makes sure that the node is the namespace's and that the kernel

@@ -123,7 +123,7 @@ func Open(path string, opts Options) (*Queue, error) {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
-	return newQueue(f, nil, opts)
+	return newQueue(thisKernel(), f, nil, opts)
 }
 
 func (o *Options) check(path string) error {
@@ -155,7 +155,7 @@ func pollable(f *nvmeioctl.DataFile) error {
 }
 
 // newQueue makes the ring of a file, which is closed on error.
-func newQueue(f nvmeioctl.DataFile, ns *Commands, opts Options) (*Queue, error) {
+func newQueue(sys kernel, f nvmeioctl.DataFile, ns *Commands, opts Options) (*Queue, error) {
 	depth := max(1, opts.Depth)
 	if opts.OneThread {
 		// What the ring is asked and told here has to come from the thread that set
@@ -163,7 +163,7 @@ func newQueue(f nvmeioctl.DataFile, ns *Commands, opts Options) (*Queue, error) 
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
-	r, err := newRing(depth, opts.OneThread, opts.Polled, ns != nil)
+	r, err := newRing(sys, depth, opts.OneThread, opts.Polled, ns != nil)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", f.Path, err), f.Close())
 	}

@@ -14,6 +14,7 @@ import (
 // ring is the pair of rings shared with the kernel. Everything in it that the
 // kernel reads or writes later is mapped, not on Go's heap.
 type ring struct {
+	sys   kernel
 	fd    int
 	flags uint32 // of setup, as they were accepted
 	rings []byte // the first mapping: both rings
@@ -35,12 +36,22 @@ type ring struct {
 	ours bool
 }
 
+// kernel is the two calls by which a ring is made what it is. Tests put an older
+// kernel in its place, which refuses what it does not know.
+type kernel struct {
+	setup    func(entries uint32, p *params) (fd int, errno unix.Errno)
+	register func(fd int, op uintptr, arg unsafe.Pointer, n int) unix.Errno
+}
+
+// thisKernel is the one that the process runs on.
+func thisKernel() kernel { return kernel{setup, register} }
+
 // waitNS bounds a wait in the kernel: a signal is not blocked, and a stop of the
 // world is never held up longer.
 const waitNS = 1e6
 
 // newRing sets a ring up with the best of what the kernel has.
-func newRing(depth int, oneThread, polled, wide bool) (*ring, error) {
+func newRing(sys kernel, depth int, oneThread, polled, wide bool) (*ring, error) {
 	base := uint32(setupClamp | setupCQSize)
 	if polled {
 		base |= setupIOPoll
@@ -59,14 +70,14 @@ func newRing(depth int, oneThread, polled, wide bool) (*ring, error) {
 	var errno unix.Errno
 	for _, flags := range tries {
 		p = params{flags: flags, cqEntries: uint32(2 * depth)}
-		if fd, errno = setup(uint32(depth), &p); errno != unix.EINVAL {
+		if fd, errno = sys.setup(uint32(depth), &p); errno != unix.EINVAL {
 			break
 		}
 	}
 	if errno != 0 {
 		return nil, refused(errno, wide)
 	}
-	r := &ring{fd: fd, flags: p.flags, wide: wide, target: uintptr(fd), ours: oneThread}
+	r := &ring{sys: sys, fd: fd, flags: p.flags, wide: wide, target: uintptr(fd), ours: oneThread}
 	if p.features&featNeeded != featNeeded {
 		return nil, errors.Join(tooOld(), r.close())
 	}
@@ -188,9 +199,7 @@ func (r *ring) hand() unix.Errno {
 func (r *ring) own() {
 	r.ours = false
 	u := rsrcUpdate{offset: 1<<32 - 1, data: uint64(r.fd)}
-	// SAFETY: the kernel reads and writes u during the call only.
-	n, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerRing, uintptr(unsafe.Pointer(&u)), 1, 0, 0)
-	if errno == 0 && n == 1 {
+	if r.register(registerRing, unsafe.Pointer(&u), 1) == 0 && u.offset != 1<<32-1 {
 		r.target, r.with = uintptr(u.offset), enterRegisteredRing
 	}
 }
@@ -210,9 +219,13 @@ func (r *ring) disown() error {
 
 // register is io_uring_register.
 func (r *ring) register(op uintptr, arg unsafe.Pointer, n int) unix.Errno {
+	return r.sys.register(r.fd, op, arg, n)
+}
+
+func register(fd int, op uintptr, arg unsafe.Pointer, n int) unix.Errno {
 	for {
-		// SAFETY: the kernel reads the argument during the call only.
-		_, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), op, uintptr(arg), uintptr(n), 0, 0)
+		// SAFETY: the kernel reads and writes the argument during the call only.
+		_, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(fd), op, uintptr(arg), uintptr(n), 0, 0)
 		if errno != unix.EINTR {
 			runtime.KeepAlive(arg)
 			return errno

@@ -17,7 +17,7 @@ const disabledFile = "/proc/sys/kernel/io_uring_disabled"
 // Probe says nil where this kernel lets this process use io_uring, and otherwise
 // what forbids it and what to do: its error Is nvmeioctl.ErrNotSupported.
 func Probe() error {
-	r, err := newRing(1, false, false, false)
+	r, err := newRing(thisKernel(), 1, false, false, false)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -36,9 +38,9 @@ func Digest(plans []Plan) string {
 		inv := p.Inventory
 		inv.TakenAt, inv.Health, inv.Problems = time.Time{}, nil, nil
 		inv.Namespaces = atRest(inv.Namespaces)
+		p.JudgedOnly = nil // no step is about it
 		p.Before, p.After = atRest(p.Before), atRest(p.After)
 		if s := inv.FirmwareState; s != nil {
-		p.JudgedOnly = nil // no step is about it
 			still := *s
 			still.PowerCycles = nil
 			inv.FirmwareState = &still
@@ -77,6 +79,9 @@ func ParsePlanFile(name string, text []byte) (PlanFile, error) {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&f); err != nil {
 		return f, fmt.Errorf("%s: not a plan file: %w", name, err)
+	}
+	if err := dec.Decode(new(json.RawMessage)); !errors.Is(err, io.EOF) {
+		return f, fmt.Errorf("%s: not a plan file: something follows its end", name)
 	}
 	if f.Schema != PlanFileSchema {
 		return f, fmt.Errorf("%s: not a plan file this program reads: its schema is %.40q, not %s", name, f.Schema, PlanFileSchema)

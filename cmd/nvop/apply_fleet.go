@@ -289,8 +289,8 @@ func (a *app) printRows(ctx context.Context, items []*fleetItem, r fleetResult, 
 	var done []string
 	waiting := 0
 	for _, item := range items {
-		row := item.row(planned)
 		item.plan.Pending = a.knownReset(ctx, item.plan)
+		row := item.row(planned)
 		r.Drives = append(r.Drives, row)
 		if row.Transaction != "" {
 			done = append(done, row.Transaction)
@@ -305,7 +305,7 @@ func (a *app) printRows(ctx context.Context, items []*fleetItem, r fleetResult, 
 			code = row.ExitCode
 		}
 	}
-	if err := a.print(r); err != nil {
+	if err := a.print(r); err != nil && len(done) == 0 {
 		return err
 	} else if err != nil {
 		return fmt.Errorf("changes were done (transactions %s), their result could not be printed: %w", strings.Join(done, ", "), err)
@@ -314,11 +314,11 @@ func (a *app) printRows(ctx context.Context, items []*fleetItem, r fleetResult, 
 	case code == exitOK:
 		return nil
 	case bad == 0:
-		return reported{&codedError{code, fmt.Errorf("%d drives: a reset is pending", len(items))}}
+		return reported{&codedError{code, fmt.Errorf("%s: a reset is pending", plural(len(items), "drive"))}}
 	}
-	text := fmt.Sprintf("%d of %d drives did not get there", bad, len(items))
+	text := fmt.Sprintf("%d of %s did not get there", bad, plural(len(items), "drive"))
 	if waiting > 0 {
-		text += fmt.Sprintf(", %d were not begun after that", waiting)
+		text += fmt.Sprintf(", %d not begun after that", waiting)
 	}
 	return reported{&codedError{code, errors.New(text)}}
 }

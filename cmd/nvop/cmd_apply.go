@@ -183,13 +183,17 @@ func (c applyCmd) agree(ctx context.Context, a *app, items, due []*fleetItem) er
 		return a.confirm(ctx, c.consentFlags, p.Identity.Serial, p.Title, p.Destroys)
 	}
 	refused := func(reason, remedy string) error {
-		return refusedf("consent", fmt.Sprintf("%d drives", len(due)), remedy, "%s", reason)
+		return refusedf("consent", plural(len(due), "drive"), remedy, "%s", reason)
 	}
 	if c.ConfirmSerial != "" {
 		return refused("--confirm-serial agrees to one drive", "agree to all by --confirm-digest "+digest[:digestShown])
 	}
+	if given := len(c.ConfirmDigest); given > 0 && given < digestShown {
+		return refused(fmt.Sprintf("--confirm-digest %s is too short: at least %d digits of the digest are needed; nothing was changed", c.ConfirmDigest, digestShown),
+			"plan --out and --dry-run print it")
+	}
 	if c.ConfirmDigest != "" {
-		if len(c.ConfirmDigest) < digestShown || !strings.HasPrefix(digest, strings.ToLower(c.ConfirmDigest)) {
+		if !strings.HasPrefix(digest, strings.ToLower(c.ConfirmDigest)) {
 			return refused(fmt.Sprintf("--confirm-digest says %s, the plans are now %s; nothing was changed", c.ConfirmDigest, digest[:digestShown]),
 				"look at the plans again: --dry-run prints them")
 		}
@@ -199,7 +203,7 @@ func (c applyCmd) agree(ctx context.Context, a *app, items, due []*fleetItem) er
 		return refused("changing them needs consent", "add --confirm-digest "+digest[:digestShown]+" after reading what --dry-run prints")
 	}
 	for _, item := range due {
-		fmt.Fprintf(a.err, "drive %s (%s): %d steps\n", item.plan.Identity.Serial, item.address, len(item.plan.Steps))
+		fmt.Fprintf(a.err, "drive %s (%s): %s\n", item.plan.Identity.Serial, item.address, plural(len(item.plan.Steps), "step"))
 		for _, loss := range item.plan.Destroys {
 			fmt.Fprintf(a.err, "  %s\n", loss)
 		}

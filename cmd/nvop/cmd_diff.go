@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -87,7 +89,7 @@ func (c diffCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if len(r.Differences) > 0 {
-		return reported{&codedError{exitFindings, fmt.Errorf("%d differences between %s and %s", len(r.Differences), c.A, c.B)}}
+		return reported{&codedError{exitFindings, fmt.Errorf("%s between %s and %s", plural(len(r.Differences), "difference"), c.A, c.B)}}
 	}
 	return nil
 }
@@ -110,10 +112,15 @@ func (a *app) side(ctx context.Context, name string, trace traceFlag) (map[strin
 	dec.UseNumber()
 	var doc map[string]any
 	if err := dec.Decode(&doc); err != nil {
-		return nil, fmt.Errorf("%s: not a snapshot: %w", name, err)
+		return nil, fmt.Errorf("%s: not a snapshot: %w; make one with: nvop snapshot DRIVE --out FILE", name, err)
 	}
-	if doc["schema"] != snapshotSchema {
-		return nil, fmt.Errorf("%s: not a snapshot of this program: its schema is %v, not %s", name, doc["schema"], snapshotSchema)
+	if schema, ok := doc["schema"].(string); !ok {
+		return nil, fmt.Errorf("%s: not a snapshot: it names no schema; make one with: nvop snapshot DRIVE --out FILE", name)
+	} else if schema != snapshotSchema {
+		return nil, fmt.Errorf("%s: not a snapshot of this program: its schema is %.40q, not %s; make one with: nvop snapshot DRIVE --out FILE", name, schema, snapshotSchema)
+	}
+	if err := dec.Decode(new(json.RawMessage)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: not a snapshot: something follows its end", name)
 	}
 	tree := map[string]string{}
 	flatten(tree, "", doc)
@@ -155,7 +162,7 @@ func elementName(i int, v any) string {
 		return fmt.Sprint(i)
 	}
 	if fid, ok := m["fid"]; ok {
-		return fmt.Sprintf("%v fid=%v selector=%v nsid=%v", m["name"], fid, cmp.Or(fmt.Sprint(m["selector"]), "0"), cmp.Or(fmt.Sprint(m["nsid"]), "0"))
+		return fmt.Sprintf("%v fid=%v selector=%v nsid=%v", m["name"], fid, orZero(m["selector"]), orZero(m["nsid"]))
 	}
 	for _, key := range []string{"nsid", "index", "slot", "node", "what", "address"} {
 		if id, ok := m[key]; ok {
@@ -163,6 +170,14 @@ func elementName(i int, v any) string {
 		}
 	}
 	return fmt.Sprint(i)
+}
+
+// orZero is a number that is left out where it is 0.
+func orZero(v any) any {
+	if v == nil {
+		return 0
+	}
+	return v
 }
 
 // movesByItself are the ends and beginnings of paths that no configuration is in.

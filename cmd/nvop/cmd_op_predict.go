@@ -235,6 +235,12 @@ func (c opPredictCmd) sizes(q *predict.Request) ([]uint64, error) {
 		if err != nil {
 			return nil, err
 		}
+		if n < 4096 {
+			return nil, usagef("size %s: not even one block of 4096 bytes", text)
+		}
+		if have := q.Drive.CapacityBytes; have != 0 && n > have {
+			return nil, refusedf("capacity", "size "+text, "", "%s is more than the drive's %s", namespace.Bytes(n), namespace.Bytes(have))
+		}
 		sizes = append(sizes, n)
 	}
 	if len(sizes) != 0 {

@@ -401,7 +401,7 @@ func (c pcieAuditCmd) Run(a *app) error {
 	}
 	switch {
 	case todo > 0:
-		return reported{&codedError{exitFindings, fmt.Errorf("%d findings on PCI Express that ask for something to be done", todo)}}
+		return reported{&codedError{exitFindings, fmt.Errorf("findings on PCI Express that ask for something to be done: %d", todo)}}
 	case unjudged:
 		return reported{&codedError{exitFindings, errors.New("the path could not be judged as a whole; see the findings")}}
 	}

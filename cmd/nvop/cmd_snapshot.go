@@ -55,7 +55,7 @@ func (s *snapshot) problem(what string, nsid uint32, err error) {
 
 type snapshotCmd struct {
 	driveArg
-	Out string `help:"Write the document to this file." placeholder:"FILE"`
+	Out string `help:"Write the document to this file; an existing file is not overwritten." placeholder:"FILE"`
 	traceFlag
 }
 
@@ -85,7 +85,7 @@ func (c snapshotCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if c.Out != "" {
-		if err := writeWhole(c.Out, func(w io.Writer) error { return render.Write(w, render.JSON, snapshotResult{s}) }); err != nil {
+		if err := writeNew(c.Out, func(w io.Writer) error { return render.Write(w, render.JSON, snapshotResult{s}) }); err != nil {
 			return err
 		}
 		a.note("wrote %s", c.Out)

@@ -106,7 +106,7 @@ func (r specCheckResult) Text(p *render.Page) {
 	for _, f := range r.Findings {
 		p.Line("%s: %s: %s", f.Where, f.Field, f.Found)
 	}
-	p.Line("%s: %d rules, %d findings", r.File, r.Rules, len(r.Findings))
+	p.Line("%s: %s, %s", r.File, plural(r.Rules, "rule"), plural(len(r.Findings), "finding"))
 }
 
 func (c specCheckCmd) Run(a *app) error {
@@ -126,7 +126,7 @@ func (c specCheckCmd) Run(a *app) error {
 		return err
 	}
 	if len(r.Findings) > 0 {
-		return reported{&codedError{exitFindings, fmt.Errorf("%s: %d findings", c.File, len(r.Findings))}}
+		return reported{&codedError{exitFindings, fmt.Errorf("%s: %s", c.File, plural(len(r.Findings), "finding"))}}
 	}
 	return nil
 }

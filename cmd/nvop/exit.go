@@ -43,6 +43,14 @@ func refusedf(check, subject, remedy, format string, args ...any) error {
 	return &nvmeioctl.RefusedError{Check: check, Subject: subject, Remedy: remedy, Reason: fmt.Sprintf(format, args...)}
 }
 
+// plural is a number with its word: "1 drive", "2 drives".
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
 // exitCode finds the code an error asks for.
 func exitCode(err error) int {
 	if err == nil {

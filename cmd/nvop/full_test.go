@@ -29,7 +29,7 @@ func TestFull_theChangeWasDone(t *testing.T) {
 		return code, errout.String()
 	}
 	serials := map[string]string{}
-	for name, profile := range map[string]string{"a": "pblaze7-7940-7.68tb", "b": "pe321-6.4tb", "c": "pblaze7-7940-7.68tb"} {
+	for name, profile := range map[string]string{"a": "pblaze7-7940-7.68tb", "b": "pe321-6.4tb", "c": "pblaze7-7940-7.68tb", "d": "client-1tb"} {
 		if code, _ := nvop("sim", "create", path(name), "--profile", profile, "--serial", "SER"+name); code != exitFailed {
 			t.Fatalf("sim create: exit code %d", code) // its result is not printed either
 		}
@@ -71,9 +71,9 @@ func TestFull_theChangeWasDone(t *testing.T) {
 	}
 	var errout, out bytes.Buffer
 	b := "sim:" + path("b")
-	execute(context.Background(), []string{"apply", b, "sim:client-1tb", "-f", path("other.yaml"), "--dry-run", "-o", "json"}, streams{strings.NewReader(""), &out, &errout}, env)
+	execute(context.Background(), []string{"apply", b, "sim:" + path("d"), "-f", path("other.yaml"), "--dry-run", "-o", "json"}, streams{strings.NewReader(""), &out, &errout}, env)
 	_, digest, _ := strings.Cut(out.String(), `"digest": "`)
-	code, stderr := nvop("apply", b, "sim:client-1tb", "-f", path("other.yaml"), "--jobs", "1", "--confirm-digest", digest[:12])
+	code, stderr := nvop("apply", b, "sim:" + path("d"), "-f", path("other.yaml"), "--jobs", "1", "--confirm-digest", digest[:12])
 	if code == exitOK || !strings.Contains(stderr, "changes were done (transactions t11, t12)") {
 		t.Errorf("apply to two: exit code %d: %s", code, stderr)
 	}

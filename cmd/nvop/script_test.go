@@ -43,6 +43,7 @@ func TestScript(t *testing.T) {
 			"truncate": scriptTruncate,
 			"patch":    scriptPatch,
 			"exit":     scriptExit,
+			"appendto": scriptAppend,
 		},
 	})
 }
@@ -145,6 +146,15 @@ func scriptPatch(ts *testscript.TestScript, _ bool, args []string) {
 	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_WRONLY, 0)
 	ts.Check(err)
 	_, err = f.WriteAt(raw, int64(number(ts, args[1])))
+	ts.Check(err)
+	ts.Check(f.Close())
+}
+
+// scriptAppend: appendto FILE TEXT.
+func scriptAppend(ts *testscript.TestScript, _ bool, args []string) {
+	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_WRONLY|os.O_APPEND, 0)
+	ts.Check(err)
+	_, err = f.WriteString(args[1])
 	ts.Check(err)
 	ts.Check(f.Close())
 }

@@ -95,12 +95,12 @@ type State struct {
 	Busy string `json:"busy,omitempty"`
 	// SelfTest: a self-test runs, which a reset would end.
 	SelfTest bool `json:"self_test_running,omitempty"`
-	// PowerCycles is the count of the SMART log; nil where it could not be read.
-	PowerCycles *uint64 `json:"power_cycles,omitempty"`
 	// SanitizeError and SelfTestError are why the log could not be read that would
 	// say whether one runs; empty if it was read, or the drive has no such thing.
 	SanitizeError string `json:"sanitize_error,omitempty"`
 	SelfTestError string `json:"self_test_error,omitempty"`
+	// PowerCycles is the count of the SMART log; nil where it could not be read.
+	PowerCycles *uint64 `json:"power_cycles,omitempty"`
 }
 
 // FromIdentify is the state in an Identify Controller structure and a firmware
@@ -160,8 +160,6 @@ func lost(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// readBusy reads what an update must not disturb, and the power cycles. Only a
-// drive that does not answer any more is an error.
 // idle refuses while something is in progress that an update must not disturb, or
 // may be: a log that cannot be read does not say that nothing is. resets says that
 // the controller is reset, which ends a self-test too.
@@ -185,6 +183,8 @@ func (s State) idle(subject string, resets, acceptUnread bool) error {
 	return nil
 }
 
+// readBusy reads what an update must not disturb, and the power cycles. Only a
+// drive that does not answer any more is an error.
 func (s *State) readBusy(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) error {
 	if c.Sanitize&(nvmespec.SanitizeCrypto|nvmespec.SanitizeBlock|nvmespec.SanitizeOverwrite) != 0 {
 		l, err := admin.SanitizeLog(ctx, dev)
@@ -203,11 +203,11 @@ func (s *State) readBusy(ctx context.Context, dev nvmeioctl.Device, c nvmespec.C
 		if lost(err) {
 			return err
 		}
-		s.SelfTest = err == nil && l.Running()
-	}
 		if err != nil {
 			s.SelfTestError = err.Error()
 		}
+		s.SelfTest = err == nil && l.Running()
+	}
 	smart, err := admin.SMARTLog(ctx, dev, nvmespec.BroadcastNSID)
 	if lost(err) {
 		return err

@@ -6,12 +6,14 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"nvop/namespace"
+	"nvop/nvmeioctl"
 	"nvop/pcie"
 )
 
@@ -68,6 +70,8 @@ type judge struct {
 	facts Facts
 	spec  namespace.Spec
 	out   Drive
+	// mend is apply's command, or why apply refuses; empty until it is needed.
+	mend string
 }
 
 // Judge judges a drive by a spec. Whether the spec is for the drive is the
@@ -132,9 +136,39 @@ func (j *judge) check(field string) {
 	}
 }
 
-// apply is the command that mends what plan and apply can.
-func (j *judge) apply() string {
+func (j *judge) command() string {
 	return fmt.Sprintf("nvop apply %s -f %s", j.facts.Inventory.Address, j.spec.File)
+}
+
+// apply is the command that mends what plan and apply can, or what is in its way:
+// apply does all of a spec or nothing. An image of firmware is not looked at here.
+func (j *judge) apply() string {
+	if j.mend != "" {
+		return j.mend
+	}
+	spec := j.spec
+	if spec.Firmware != nil && spec.Firmware.Image != "" {
+		spec.Firmware = nil
+	}
+	j.mend = j.command()
+	// The match was the caller's question.
+	spec.Match = namespace.Match{}
+	if _, err := namespace.PlanSpec(j.facts.Inventory, spec, namespace.Options{}); err != nil {
+		j.mend = "apply refuses: " + reason(err)
+	}
+	return j.mend
+}
+
+// reason is why a plan cannot be made, without what a finding says already.
+func reason(err error) string {
+	r, ok := errors.AsType[*nvmeioctl.RefusedError](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case r.Remedy == "":
+		return r.Reason
+	}
+	return r.Reason + "; " + r.Remedy
 }
 
 func (j *judge) unreadable(field string, nsid uint32, expected, why string) {
@@ -181,7 +215,7 @@ func (j *judge) namespaces() {
 			continue
 		}
 		j.add(Finding{Severity: Drift, Field: "namespaces", NSID: n.NSID, Expected: "no such namespace", Found: n.String(),
-			Remedy: fmt.Sprintf("add it to the spec, or replace: [%d] and %s", n.NSID, j.apply())})
+			Remedy: fmt.Sprintf("add it to the spec, or replace: [%d] and %s", n.NSID, j.command())})
 	}
 }
 

@@ -2,8 +2,10 @@ package audit
 
 import (
 	"fmt"
+	"strings"
 
 	"nvop/namespace"
+	"nvop/nvmeioctl"
 )
 
 // Lint lists what specs say that is allowed and probably not meant: a rule that no
@@ -23,7 +25,12 @@ func Lint(specs []namespace.Spec) []Finding {
 		if empty(s) {
 			add("match", "the rule says nothing about its drives")
 		}
-		lintThermal(s, add)
+		for _, c := range s.Contradictions() {
+			add(c.Field, c.Reason)
+		}
+		if s.Namespaces == nil && (s.ReplaceAll || len(s.Replace) > 0) {
+			add("replace", "without namespaces nothing takes the place of what it names, and nothing is deleted")
+		}
 		if s.Firmware != nil && s.Firmware.Activate == "live" && len(s.Firmware.AllowLive) == 0 {
 			add("firmware.activate", "live is refused unless allow_live names the model, or it is known to be safe")
 		}
@@ -37,26 +44,30 @@ func Lint(specs []namespace.Spec) []Finding {
 // covers says that a matches every drive that b matches, as far as that can be
 // told from the text.
 func covers(a, b namespace.Match) bool {
-	same := func(x, y string) bool { return x == "" || x == y }
-	return same(a.Serial, b.Serial) && same(a.Model, b.Model) && same(a.Subsystem, b.Subsystem) && same(a.Address, b.Address) &&
-		(a.Vendor == 0 || a.Vendor == b.Vendor)
+	return (a.Serial == "" || a.Serial == b.Serial) && coversGlob(a.Model, b.Model) && coversGlob(a.Subsystem, b.Subsystem) &&
+		coversGlob(a.Address, b.Address) && (a.Vendor == 0 || a.Vendor == b.Vendor)
+}
+
+// coversGlob says that glob a matches all that glob b does; an empty one matches
+// everything.
+func coversGlob(a, b string) bool {
+	const special = "*?[\\"
+	switch head := strings.TrimRight(a, "*"); {
+	case a == b, head == "":
+		return true
+	case b == "":
+		return false
+	case !strings.ContainsAny(b, special):
+		return namespace.Match{Model: a}.Matches(namespace.Subject{Identity: nvmeioctl.Identity{Model: b}})
+	case head == a || strings.ContainsAny(head, special):
+		return false // which of two such globs is the wider cannot be told so simply
+	default:
+		// "MEM*" takes what begins with MEM, whatever follows.
+		begin := b[:strings.IndexAny(b, special)]
+		return strings.HasPrefix(begin, head)
+	}
 }
 
 func empty(s namespace.Spec) bool {
 	return s.Namespaces == nil && len(s.Settings) == 0 && s.Firmware == nil && s.PCIe == (namespace.PCIeSpec{}) && s.Health == (namespace.HealthSpec{})
-}
-
-// lintThermal looks at the order of the two throttling temperatures: a drive
-// refuses them the other way round.
-func lintThermal(s namespace.Spec, add func(field, found string)) {
-	value := map[string]int64{}
-	for _, w := range s.Settings {
-		value[w.Path] = w.Number
-	}
-	light, a := value["features.host_thermal.light"]
-	heavy, b := value["features.host_thermal.heavy"]
-	const none = -273
-	if a && b && light != none && heavy != none && light >= heavy {
-		add("features.host_thermal.light", fmt.Sprintf("light throttling from %d C is not below heavy throttling from %d C", light, heavy))
-	}
 }

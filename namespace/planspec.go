@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"nvop/namespace/firmware"
 	"nvop/nvmeioctl"
@@ -56,18 +57,41 @@ func (p *planner) specFirmware(s Spec) error {
 		return fmt.Errorf("%s: firmware: %w", s.Where("firmware"), err)
 	}
 	for _, step := range planned.Steps {
+		p.resets = p.resets || step.Kind == firmware.KindActivate
 		step.Index = len(p.plan.Steps)
 		p.plan.Steps = append(p.plan.Steps, step)
 	}
 	p.plan.Destroys = append(p.plan.Destroys, planned.Destroys...)
 	p.plan.Notes = append(p.plan.Notes, planned.Notes...)
 	p.plan.Pending = planned.Pending
+	p.noteUnsaved(s)
 	if planned.Disturbs {
 		for _, n := range p.inv.Namespaces {
 			p.touch(n.NSID)
 		}
 	}
 	return nil
+}
+
+// noteUnsaved says which settings the reset that is still to come takes back. What
+// the plan's own reset takes back is set after it.
+func (p *planner) noteUnsaved(s Spec) {
+	what := "the reset that activates the firmware takes back"
+	switch {
+	case p.resets:
+		what = "should the drive ask for a power cycle instead of a controller reset, that takes back"
+	case p.plan.Pending == firmware.ResetNone:
+		return
+	}
+	var lost []string
+	for _, want := range s.Settings {
+		if f, ok := LookupSetting(want.Path); ok && !want.Save && f.Fixed == "" {
+			lost = append(lost, want.Path)
+		}
+	}
+	if len(lost) > 0 {
+		p.note("%s what is not saved (%s): save it, or apply the spec again afterwards", what, strings.Join(lost, ", "))
+	}
 }
 
 func (p *planner) controllerSettings(s Spec) error {
@@ -120,6 +144,7 @@ func (p *planner) settings(s Spec, only func(SettingField) bool, t target) error
 		if f.Fixed != "" {
 			if r, ok := p.inv.Feature(key); !ok || !p.inv.Judge(f, want, r).Same {
 				p.note("%s is not as wanted, and is judged by an audit only: %s", f.Path, f.Fixed)
+				p.plan.JudgedOnly = append(p.plan.JudgedOnly, f.Path)
 			}
 			continue
 		}
@@ -144,7 +169,6 @@ func (p *planner) feature(s Spec, of SettingField, key FeatureKey, t target) err
 		return p.refuseField(s, of.Path, "the feature was not read", "")
 	}
 	c := featureChange{FeatureParams: FeatureParams{Selector: of.Selector, CreatedBy: t.createdBy}}
-				p.plan.JudgedOnly = append(p.plan.JudgedOnly, f.Path)
 	c.Feature, c.NSID, c.VendorID = of.Feature, key.NSID, of.Vendor
 	value := reading.Current
 	for _, want := range s.Settings {
@@ -153,6 +177,9 @@ func (p *planner) feature(s Spec, of SettingField, key FeatureKey, t target) err
 			continue
 		}
 		judged := p.inv.Judge(f, want, reading)
+		if p.resets && judged.Same && !reading.keeps(f, want) {
+			judged.Same, judged.Found = false, judged.Found+" until the controller is reset"
+		}
 		switch {
 		case judged.Same && t.createdBy == nil:
 			c.Save = c.Save || want.Save
@@ -180,6 +207,19 @@ func (p *planner) feature(s Spec, of SettingField, key FeatureKey, t target) err
 	}
 	c.Dword, c.Data = value.Dword, value.Data
 	return p.featureStep(c, of, t)
+}
+
+// keeps says that a value as wanted is still so after a controller reset: it is the
+// saved one. Which one is saved may not be known.
+func (r FeatureReading) keeps(f SettingField, want Setting) bool {
+	if r.Unsupported {
+		return true
+	}
+	if r.Saved == nil {
+		return false
+	}
+	saved, err := f.Read(*r.Saved, time.Time{})
+	return err == nil && f.Form != FormClock && f.Same(want, saved)
 }
 
 // featureChange is a feature's step in the making.

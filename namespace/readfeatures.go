@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"nvop/namespace/firmware"
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/admin"
 	"nvop/nvmeioctl/nvmespec"
@@ -25,6 +26,8 @@ func FeaturesFor(specs ...Spec) FeatureNeed {
 			need.Fields = append(need.Fields, want.Path)
 			need.Saved = need.Saved || want.Save
 		}
+		// A reset takes back what is not saved.
+		need.Saved = need.Saved || s.Firmware != nil && s.Firmware.Activate == firmware.ActivateReset
 	}
 	slices.Sort(need.Fields)
 	need.Fields = slices.Compact(need.Fields)

@@ -28,7 +28,7 @@ func (a activation) step(index int) (txn.Step, error) {
 	return txn.Step{
 		Index: index, Kind: KindActivate, Title: "reset the controller, to activate the firmware", Params: raw, TimeoutMS: a.Wait.Milliseconds(),
 		Commands: []txn.Command{},
-		UndoText: fmt.Sprintf("makes slot %d the next again and resets the controller, where it still holds revision %s", a.Before.Active, a.Before.slot(a.Before.Active).Revision),
+		UndoText: fmt.Sprintf("makes slot %d the next again and resets the controller, where it still holds revision %s; settings that are not saved go back with each reset", a.Before.Active, a.Before.slot(a.Before.Active).Revision),
 	}, err
 }
 

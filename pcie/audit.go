@@ -33,6 +33,7 @@ const (
 	RuleLinkDegraded      = "link.degraded"
 	RuleLinkSlot          = "link.slot-limited"
 	RuleLinkIdle          = "link.idle-downshift"
+	RuleLinkUnknown       = "link.unknown"
 	RuleSharedUplink      = "link.shared-uplink"
 	RuleASPM              = "aspm"
 	RuleTimeout           = "completion-timeout"
@@ -161,12 +162,24 @@ func (p Path) linkFindings() []Finding {
 			f.LossBytesPerSecond = RawRate(l.DeviceSpeed, l.DeviceWidth) - l.RawBytesPerSecond
 			f.Why = fmt.Sprintf("not a fault: the port can do no more; the drive alone could do %s raw", gbps(RawRate(l.DeviceSpeed, l.DeviceWidth)))
 			f.Remedy = []string{"another slot, if more is wanted"}
+		case LinkUnknown:
+			if !l.shows() {
+				continue // an access finding says that the registers could not be read
+			}
+			f.Rule, f.Severity, f.LossBytesPerSecond = RuleLinkUnknown, Warning, 0
+			f.Why = "Link Status and Link Capabilities name no speed or no width: the link may be down, and cannot be judged"
+			f.Remedy = []string{"read it again; if it stays so, reseat the drive"}
 		default:
 			continue
 		}
 		list = append(list, f)
 	}
 	return list
+}
+
+// shows says that the link's registers were read, whatever is in them.
+func (l LinkState) shows() bool {
+	return l.Lower != nil && l.Lower.Express != nil && l.Lower.Express.Link != nil
 }
 
 // explainSpeed adds why a link may be slow, where registers tell.

@@ -95,7 +95,9 @@ func TestAudit_links(t *testing.T) {
 		// A board that wires two lanes only.
 		"two lanes wired": {[4]uint8{4, 4, 4, 2}, [4]uint8{4, 2, 4, 2}, nil, RuleLinkSlot, Note, "not a fault"},
 		"lost lanes":      {[4]uint8{4, 4, 4, 1}, [4]uint8{4, 16, 4, 1}, nil, RuleLinkDegraded, Critical, "instead of"},
-		"idle":            {[4]uint8{4, 4, 1, 4}, [4]uint8{4, 4, 1, 4}, func(tr *tree) { tr.configs[at(0, 3, 0)].put16(expAt+0x12, 1|4<<4|1<<15) }, RuleLinkIdle, Note, ""},
+		// A link that is down, or a device that does not answer: no ceiling, no verdict.
+		"down": {[4]uint8{4, 4, 0, 0}, [4]uint8{4, 4, 0, 0}, nil, RuleLinkUnknown, Warning, "the link may be down"},
+		"idle": {[4]uint8{4, 4, 1, 4}, [4]uint8{4, 4, 1, 4}, func(tr *tree) { tr.configs[at(0, 3, 0)].put16(expAt+0x12, 1|4<<4|1<<15) }, RuleLinkIdle, Note, ""},
 	} {
 		tr := pair(n, n)
 		set := func(a Address, l [4]uint8) { tr.configs[a].link(Speed(l[0]), Width(l[1]), Speed(l[2]), Width(l[3])) }
@@ -105,7 +107,7 @@ func TestAudit_links(t *testing.T) {
 			c.spoil(tr)
 		}
 		found := audit(t, tr, at(1, 0, 0))
-		for _, rule := range []string{RuleLinkDegraded, RuleLinkSlot, RuleLinkIdle} {
+		for _, rule := range []string{RuleLinkDegraded, RuleLinkSlot, RuleLinkIdle, RuleLinkUnknown} {
 			if (len(found[rule]) > 0) != (rule == c.rule) {
 				t.Errorf("%s: %s: %+v", name, rule, found[rule])
 			}

@@ -49,6 +49,9 @@ func (c decodeCmd) Run(a *app) error {
 		return err
 	}
 	v, err := vendor.DecodeKind(plainName(c.Kind), raw)
+	if err == nil {
+		err = nvmespec.Plausible(plainName(c.Kind), raw)
+	}
 	if errors.Is(err, nvmespec.ErrUnknownKind) {
 		return &codedError{exitUsage, err}
 	}

@@ -31,6 +31,29 @@ func bareLoop(l2p, p2l []uint32, x uint64, n int, waf float64) (sum uint32) {
 	return sum
 }
 
+// The victim is the first of those with the fewest valid pages, wherever it lies.
+func TestVictim_isTheFirstLeast(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for n := 1; n < 40; n++ {
+		f := FTL{score: make([]int32, n)}
+		for range 50 {
+			want := 0
+			for i := range f.score {
+				f.score[i] = rng.Int32N(8)
+				if rng.IntN(4) == 0 {
+					f.score[i] += notVictim
+				}
+				if f.score[i] < f.score[want] {
+					want = i
+				}
+			}
+			if got := f.victim(); f.score[want] < notVictim && got != uint32(want) {
+				t.Fatalf("victim %d of %v, not %d", got, f.score, want)
+			}
+		}
+	}
+}
+
 // speeds are pages a second of the model and of the bare loop, each the best of
 // several turns taken one after the other: a shared machine only ever slows down.
 func speeds(t testing.TB, op float64, turns int) (model, bare, sequential float64) {

@@ -327,11 +327,13 @@ func scaled(n, base uint64, units ...string) string {
 		unit *= base
 		i++
 	}
-	hundredths := new(big.Int).Mul(new(big.Int).SetUint64(n), big.NewInt(100))
-	hundredths.Div(hundredths, new(big.Int).SetUint64(unit))
-	v := hundredths.Uint64()
-	return fmt.Sprintf("%d.%02d %s", v/100, v%100, units[i])
+	// Rounded as every other page rounds: 6.99 TiB here and 6.98 there are two sizes.
+	v := new(big.Int).Mul(new(big.Int).SetUint64(n), big.NewInt(100))
+	v.Add(v, new(big.Int).SetUint64(unit/2))
+	return hundredthsText(v.Div(v, new(big.Int).SetUint64(unit)).Uint64()) + " " + units[i]
 }
+
+func hundredthsText(v uint64) string { return fmt.Sprintf("%d.%02d", v/100, v%100) }
 
 // grouped is n with a comma before each three digits.
 func grouped(n uint64) string { return groupedText(fmt.Sprint(n)) }

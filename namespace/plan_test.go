@@ -157,7 +157,7 @@ func TestPlan_refusals(t *testing.T) {
 		"several, none named": {func() error {
 			_, err := namespace.PlanOPSet(two(), namespace.OPTarget{Size: sizeOf("500GB")}, namespace.Options{})
 			return err
-		}, 4, "2 namespaces and none was named: 1 (1,099,511,627,776 bytes (1.09 TB, 1.00 TiB)), 7 ("},
+		}, 4, "2 namespaces and none was named: 1 (1,099,511,627,776 bytes (1.10 TB, 1.00 TiB)), 7 ("},
 		"no such namespace": {set(none, namespace.OPTarget{NSID: 3}), 4, "no such namespace; it has: 1 ("},
 		"broadcast":         {set(none, namespace.OPTarget{NSID: nvmespec.BroadcastNSID}), 4, "no such namespace"},
 		"over capacity":     {set(none, namespace.OPTarget{Size: sizeOf("8TB")}), 4, "more than the 7,681,501,126,656 bytes"},

@@ -156,7 +156,7 @@ func (p *planner) checkManagement(feature string) error {
 
 func (p *planner) checkTransport() error {
 	switch p.inv.Transport {
-	case "pcie", "sim":
+	case "pcie", "sim", "replay": // a recording can be planned from, and is never changed
 		return nil
 	}
 	if p.opts.AllowFabrics {

@@ -89,6 +89,9 @@ type Config struct {
 	// known any more when the run goes on after an interruption.
 	MapFile  string
 	mapEvery time.Duration // how often it is saved at most; 0 means the usual
+	// asleep is how long the machine has slept since it booted, in nanoseconds; nil
+	// asks its clocks.
+	asleep func() int64
 	// Samples are those already recorded of the run, when it is resumed: WAF
 	// is computed over them and the new ones.
 	Samples []run.Sample

@@ -46,7 +46,11 @@ func asleep() int64 {
 // lookAround notices that the wall clock jumped, that the machine slept, that the
 // process was held: none of it may pass for a quiet drive.
 func (m *machine) lookAround() {
-	now := lookout{seen: true, at: m.clock.Now(), wall: m.clock.Wall().UnixNano(), asleep: asleep(),
+	slept := asleep
+	if m.cfg.asleep != nil {
+		slept = m.cfg.asleep
+	}
+	now := lookout{seen: true, at: m.clock.Now(), wall: m.clock.Wall().UnixNano(), asleep: slept(),
 		back: m.look.back, heldFrom: m.look.heldFrom, heldTo: m.look.heldTo}
 	was := m.look
 	m.look = now
@@ -54,12 +58,12 @@ func (m *machine) lookAround() {
 		return
 	}
 	away := now.at.Sub(was.at)
-	slept := time.Duration(now.asleep - was.asleep)
+	sleep := time.Duration(now.asleep - was.asleep)
 	jumped := time.Duration(now.wall-was.wall) - away
 	second := m.secondOf(now.at)
 	switch {
-	case slept >= jumpLeast:
-		text := fmt.Sprintf("the machine slept for %.0f s", slept.Seconds())
+	case sleep >= jumpLeast:
+		text := fmt.Sprintf("the machine slept for %.0f s", sleep.Seconds())
 		m.ledger.batch.Gaps = append(m.ledger.batch.Gaps, run.GapRow{Second: m.ledger.cp.NextSecond, WallUnixNS: now.wall, Reason: text})
 		m.ledger.event(second, run.EventClock, text+"; the run's seconds do not count that")
 	case jumped >= jumpLeast || jumped <= -jumpLeast:

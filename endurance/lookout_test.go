@@ -90,6 +90,55 @@ func TestRun_wallClockIsSet(t *testing.T) {
 	}
 }
 
+// A machine that is suspended for an hour in the midst of a run: the clock that the
+// run goes by stood still with it, the one that counts sleep and the calendar did
+// not. It is an event and a gap without seconds; nothing is called stalled or unsteady,
+// no second is missing, and what was not due is not caught up with.
+func TestRun_machineSleeps(t *testing.T) {
+	t.Parallel()
+	d, m := newDisk(), &memory{}
+	clock := &jumpy{SystemClock: nvmeioctl.NewSystemClock()}
+	d.clock = clock
+	var slept atomic.Int64
+	job := realJob()
+	job.StallNS = 20 * second1
+	job.Phases[0].Rate = run.Rate{IOPS: 200, Arrival: run.ArrivalOpen}
+	job.Phases[0].End = run.End{DurationNS: 3 * second1}
+	time.AfterFunc(1200*time.Millisecond, func() {
+		slept.Store(3600 * second1)
+		clock.set.Store(3600 * second1)
+	})
+	v, err := Run(context.Background(), Config{Job: job, Recorder: m, Queues: d.queue(4), Clock: clock, asleep: slept.Load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.check(t)
+	if !hasEvent(m, run.EventClock, "slept for 3600 s") {
+		t.Errorf("events %+v", m.events)
+	}
+	zero := 0
+	for _, g := range m.gaps {
+		if g.Seconds == 0 && g.Reason == "the machine slept for 3600 s" {
+			zero++
+		}
+	}
+	if zero != 1 {
+		t.Errorf("gaps %+v", m.gaps)
+	}
+	for _, kind := range []run.EventKind{run.EventStalled, run.EventUnsteady} {
+		if hasEvent(m, kind, "") {
+			t.Errorf("a sleep is called %s: %+v", kind, m.events)
+		}
+	}
+	// An hour at this rate would be 720,000 operations.
+	if n := v.Totals.WriteOps; n > 602 {
+		t.Errorf("%d operations in 3 s at 200 a second", n)
+	}
+	if p, _ := v.Measured(); p.ActiveNS > 60*second1 {
+		t.Errorf("at work for %d ns", p.ActiveNS)
+	}
+}
+
 // slowLog is a sampler whose vendor log takes its time, but for the first reading.
 type slowLog struct {
 	takes time.Duration

@@ -195,15 +195,55 @@ func (f *FTL) Touch(lpn uint32) uint64 {
 
 // WriteRun writes n logical pages from lpn on, in order.
 func (f *FTL) WriteRun(lpn, n uint32) {
-	var list [batch]uint32
-	for n > 0 {
-		k := min(n, batch)
-		for i := range k {
-			list[i] = lpn + i
+	if f.cfg.Separates {
+		for ; n > 0; lpn, n = lpn+1, n-1 {
+			f.Write(lpn)
 		}
-		f.WriteBatch(list[:k])
+		return
+	}
+	for n > 0 {
+		if f.host.next == f.host.end {
+			f.openHost()
+		}
+		k := min(n, batch, f.host.end-f.host.next)
+		if !f.overwrite(lpn, k) {
+			var list [batch]uint32
+			for i := range k {
+				list[i] = lpn + i
+			}
+			f.writeSome(list[:k])
+		}
 		lpn, n = lpn+k, n-k
 	}
+}
+
+// overwrite writes at most batch pages from lpn on, for which the frontier has
+// room, where what they replace lies side by side in one superblock, as a stream
+// left it; else it does nothing and is false.
+func (f *FTL) overwrite(lpn, n uint32) bool {
+	l2p := f.l2p[lpn:][:n]
+	first, apart := l2p[0], uint32(0)
+	for i, old := range l2p {
+		apart |= old - uint32(i) ^ first
+	}
+	block := first >> f.shift
+	if apart != 0 || first == unmapped || block != (first+n-1)>>f.shift {
+		return false
+	}
+	page := f.host.next
+	p2l := f.p2l[page:][:n]
+	for i := range l2p {
+		l2p[i] = page + uint32(i)
+		p2l[i] = lpn + uint32(i)
+	}
+	f.host.next = page + n
+	for p, end := first, first+n; p < end; {
+		k := min(64-p&63, end-p)
+		f.valid[p>>6] &^= (^uint64(0) >> (64 - k)) << (p & 63)
+		p += k
+	}
+	f.score[block] -= int32(n)
+	return true
 }
 
 // Deallocate forgets n logical pages from lpn on. It costs the flash nothing.

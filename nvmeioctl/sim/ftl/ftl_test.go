@@ -127,6 +127,44 @@ func TestWriteBatch_isWrite(t *testing.T) {
 	}
 }
 
+// Writing a run and writing its pages one by one is the same, whatever they
+// replace: nothing, a stream's pages, or pages from everywhere.
+func TestWriteRun_isWrite(t *testing.T) {
+	for _, cfg := range []Config{
+		{LogicalPages: 1500, Geometry: Geometry{20, 100}, RatedCycles: 100, Seed: 5},
+		{LogicalPages: 1900, Geometry: Geometry{20, 128}, RatedCycles: 100, Seed: 5}, // page numbers without gaps
+		{LogicalPages: 1500, Geometry: Geometry{20, 100}, Seed: 5, Separates: true},
+	} {
+		a, b := mustNew(t, cfg), mustNew(t, cfg)
+		rng := rand.New(rand.NewPCG(1, 1))
+		for i := range 400 {
+			lpn := rng.Uint32N(cfg.LogicalPages)
+			n := rng.Uint32N(cfg.LogicalPages - lpn + 1)
+			switch {
+			case i%8 == 0:
+				lpn, n = 0, cfg.LogicalPages
+			case i%50 == 7:
+				a.Deallocate(lpn, n)
+				b.Deallocate(lpn, n)
+				continue
+			case i%3 == 0:
+				n = min(n, 1)
+			}
+			for p := range n {
+				a.Write(lpn + p)
+			}
+			b.WriteRun(lpn, n)
+			if i%20 == 0 && !bytes.Equal(marshal(t, a), marshal(t, b)) {
+				t.Fatalf("%+v: a run leaves another state, run %d", cfg, i)
+			}
+		}
+		mustCheck(t, b)
+		if !bytes.Equal(marshal(t, a), marshal(t, b)) {
+			t.Errorf("%+v: a run leaves another state", cfg)
+		}
+	}
+}
+
 // Passes in random order are not uniform random writes: a page just written
 // stays valid until the next pass, so victims hold less that is valid. Measured
 // here, so that nobody expects the formula of such a workload.

@@ -439,7 +439,7 @@ func (p params) undoText(s State) string {
 	active, ok := s.Slot(s.Active)
 	switch {
 	case p.Action >= nvmespec.CommitBootPartition:
-		return "cannot be undone: the old boot partition is not read back"
+		return "cannot be undone: what the boot partition held is not kept"
 	case p.Action == nvmespec.CommitStore:
 		return "not needed: nothing activates it; what the slot held before is not brought back"
 	case !ok || s.Active == p.Slot && p.stores():
@@ -525,7 +525,7 @@ func PlanCommit(s State, c Commit, o Options) (Planned, error) {
 		return Planned{}, err
 	}
 	if p.boot() {
-		pl.note("%s; a boot partition is not read back", c.Action)
+		pl.note("%s; which boot partition is active is read back afterwards, what it holds is not", c.Action)
 		pl.p.Destroys = []string{fmt.Sprintf("what boot partition %d holds, if the action replaces it", c.BootPartition)}
 	} else if err := pl.commitSlot(&p); err != nil {
 		return Planned{}, err

@@ -44,7 +44,11 @@ func (p params) record(phase Phase) Record {
 func (u updater) settle(ctx context.Context, s *txn.Scope, p params, done admin.Committed) (json.RawMessage, error) {
 	ctx = context.WithoutCancel(ctx) // the commit is done: what it did must be known
 	if p.boot() {
-		return json.Marshal(p.bootRecord(done))
+		r, err := p.bootRecord(ctx, s.Device, done)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(r)
 	}
 	deadline := s.Clock.Now().Add(max(p.Wait, 10*time.Second))
 	for {
@@ -66,11 +70,44 @@ func (u updater) settle(ctx context.Context, s *txn.Scope, p params, done admin.
 	}
 }
 
-// bootRecord: what a boot partition holds cannot be told from here.
-func (p params) bootRecord(done admin.Committed) Record {
+// bootRecord reads back which boot partition is active. What one holds is not
+// compared: only the download before this step knew.
+func (p params) bootRecord(ctx context.Context, dev nvmeioctl.Device, done admin.Committed) (Record, error) {
 	r := p.record(PhaseStored)
-	r.Status, r.Note = done.Status, "a boot partition"
-	return r
+	r.Status = done.Status
+	now, err := admin.BootPartition(ctx, dev, p.BootPartition)
+	switch {
+	case lost(err):
+		return r, fmt.Errorf("%w: the controller does not answer after the commit: %w", nvmeioctl.ErrIndeterminate, err)
+	case err != nil:
+		r.Note = fmt.Sprintf("boot partition %d: what became of it could not be read back: %v", p.BootPartition, err)
+	case p.Action == nvmespec.CommitActivateBootPartition && now.Active != p.BootPartition:
+		return r, notStoredf("the drive answered success, but boot partition %d is the active one and not %d", now.Active, p.BootPartition)
+	default:
+		r.Note = fmt.Sprintf("boot partition %d of %d bytes is the active one; what partition %d holds was not compared", now.Active, now.SizeBytes, p.BootPartition)
+	}
+	return r, nil
+}
+
+// verifyBoot finds out whether a commit that was not answered was carried out:
+// possible for an activation only.
+func (p params) verifyBoot(ctx context.Context, dev nvmeioctl.Device) (txn.Verdict, json.RawMessage, error) {
+	if p.Action != nvmespec.CommitActivateBootPartition {
+		return txn.Unknown, nil, nil
+	}
+	now, err := admin.BootPartition(ctx, dev, p.BootPartition)
+	if err != nil {
+		return txn.Unknown, nil, nil
+	}
+	if now.Active != p.BootPartition {
+		return txn.NotDone, nil, nil
+	}
+	r, err := p.bootRecord(ctx, dev, admin.Committed{})
+	if err != nil {
+		return txn.Unknown, nil, err
+	}
+	raw, err := json.Marshal(r)
+	return txn.Done, raw, err
 }
 
 // judge says what the slots make of a commit that was answered with success. An
@@ -146,6 +183,9 @@ func (u updater) Verify(ctx context.Context, s *txn.Scope) (txn.Verdict, json.Ra
 		// A controller does not tell what it holds.
 		if s.Answered || s.Direction == txn.Backward {
 			return txn.Done, nil, nil
+		}
+		if p.boot() {
+			return p.verifyBoot(ctx, s.Device)
 		}
 		return txn.Unknown, nil, nil
 	}

@@ -179,6 +179,13 @@ func FirmwareLog(ctx context.Context, dev nvmeioctl.Device) (nvmespec.FirmwareSl
 		nvmespec.GetLogFields{Log: nvmespec.LogIDFirmware, LengthBytes: nvmespec.FirmwareSlotsSize}, nvmespec.DecodeFirmwareSlots)
 }
 
+// BootPartition reads which boot partition is active and how large they are; the
+// partition named is the one whose data would follow.
+func BootPartition(ctx context.Context, dev nvmeioctl.Device, partition uint8) (nvmespec.BootPartition, error) {
+	return typedLog(ctx, dev, "get boot partition log", nvmespec.BroadcastNSID,
+		nvmespec.GetLogFields{Log: nvmespec.LogIDBootPartition, Specific: partition & 1, LengthBytes: nvmespec.BootPartitionHeaderSize}, nvmespec.DecodeBootPartition)
+}
+
 // EffectsLog reads the commands supported and effects log of the NVM command set.
 func EffectsLog(ctx context.Context, dev nvmeioctl.Device) (nvmespec.Effects, error) {
 	return typedLog(ctx, dev, "get effects log", nvmespec.BroadcastNSID,

@@ -123,6 +123,11 @@ func logCases() []readCase {
 				return anyOf(admin.FirmwareLog(ctx, dev))
 			},
 			nvmespec.FirmwareSlots{Active: 1, Next: 2, Revisions: [7]string{"FW1"}}},
+		{"get boot partition log", logStep(all, 0x15|1<<8|3<<16, sized(16, map[int][]byte{0: {0x15}, 4: {0x10, 0, 0, 0x80}})), all,
+			func(ctx context.Context, dev nvmeioctl.Device) (any, error) {
+				return anyOf(admin.BootPartition(ctx, dev, 1))
+			},
+			nvmespec.BootPartition{Active: 1, SizeBytes: 2 << 20}},
 		{"get effects log", logStep(all, 0x05|0x3FF<<16, page(map[int][]byte{4 * 6: {1}})), all,
 			func(ctx context.Context, dev nvmeioctl.Device) (any, error) { return anyOf(admin.EffectsLog(ctx, dev)) },
 			func() (e nvmespec.Effects) { e.Admin[6] = 1; return }()},

@@ -61,3 +61,19 @@ func TestFirmwareDownload_dwords(t *testing.T) {
 		}
 	}
 }
+
+// TestBootPartition: the header of log 15h, its bytes written out by hand: LID,
+// then BPINFO at byte 4 with the size in bits 14:0 and the active one in bit 31.
+func TestBootPartition(t *testing.T) {
+	wire := []byte{0x15, 0, 0, 0, 0x10, 0x00, 0x00, 0x80, 0, 0, 0, 0, 0, 0, 0, 0}
+	v, err := nvmespec.DecodeBootPartition(wire)
+	if err != nil || v != (nvmespec.BootPartition{Active: 1, SizeBytes: 2 << 20}) {
+		t.Errorf("%v: %+v", err, v)
+	}
+	if got := v.Append(nil); string(got) != string(wire) {
+		t.Errorf("% x", got)
+	}
+	if _, err := nvmespec.DecodeBootPartition(wire[:15]); err == nil {
+		t.Error("15 bytes were enough")
+	}
+}

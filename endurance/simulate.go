@@ -49,6 +49,8 @@ type simulation struct {
 	second  int64  // the current one
 	// drainRows counts rows since submission was stopped.
 	drainRows int64
+	// steps counts those of workers.
+	steps uint64
 }
 
 // Simulate carries out a job on queues in virtual time, in the caller's
@@ -156,7 +158,7 @@ func (m *simulation) phase(ctx context.Context, resumed bool) {
 	}
 	m.drainRows = 0
 	for {
-		over := m.until(m.start(m.second + 1))
+		over := m.until(ctx, m.start(m.second+1))
 		for _, w := range m.workers {
 			if w.fatal != nil {
 				m.lost(w.fatal)
@@ -245,9 +247,10 @@ func (m *simulation) commit() error {
 
 // until steps the workers, the earliest first, until all have reached an
 // instant. It is true when none has anything left to do in the phase.
-func (m *simulation) until(end nvmeioctl.Instant) bool {
+func (m *simulation) until(ctx context.Context, end nvmeioctl.Instant) bool {
 	stuck := 0
 	for {
+		m.heed(ctx)
 		first, next := m.earliest(end)
 		if first < 0 {
 			if m.finished() {
@@ -286,6 +289,21 @@ func (m *simulation) until(end nvmeioctl.Instant) bool {
 			}
 		}
 	}
+}
+
+// heed looks, in the midst of a second, whether the run is to end, and tells where
+// it stands: a second can take minutes of this machine where a fast drive keeps what
+// is written to it.
+func (m *simulation) heed(ctx context.Context) {
+	const often = 64 // steps that only count take less than a microsecond each
+	if m.steps++; m.steps%often != 0 && m.workers[0].data == nil {
+		return
+	}
+	if ctx.Err() != nil && m.state == run.StateRunning {
+		m.interrupt("interrupted", nil)
+		m.ledger.event(max(m.ledger.cp.NextSecond-1, 0), run.EventInterrupted, "interrupted by the user")
+	}
+	m.report(false)
 }
 
 // earliest finds the worker with the smallest time before end that can be

@@ -172,6 +172,39 @@ func TestSimulate_resumesAfterACut(t *testing.T) {
 	}
 }
 
+// teller counts what it is told.
+type teller struct{ reports int }
+
+func (o *teller) Progress(*run.Progress) { o.reports++ }
+
+// A second of a drive's clock that takes minutes of the machine's: where the run
+// stands is told meanwhile, and who ends it does not wait for the second's end.
+func TestSimulate_interruptedWithinASecond(t *testing.T) {
+	w, m, o := newWorld(), &memory{}, &teller{}
+	w.service, w.latency = 1, 1 // a thousand million operations a second
+	job := testJob(run.PatternRandom)
+	job.Phases[0].End = run.End{DurationNS: 3600 * second1}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	time.AfterFunc(1500*time.Millisecond, stop)
+	began := time.Now()
+	cfg := Config{Job: job, Recorder: m, Observer: o, Queues: func(int) (nvmeioctl.IOQueue, error) { return w.queue(job.MaxDepth()), nil }}
+	v, err := Simulate(ctx, cfg, virtualClock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.check(t)
+	if v.State != run.StateInterrupted || v.ExitCode != run.ExitInterrupted || v.Totals.WriteOps == 0 {
+		t.Errorf("%s, exit code %d, after %d operations", v.State, v.ExitCode, v.Totals.WriteOps)
+	}
+	if took := time.Since(began); took > 20*time.Second || len(m.rows) > 5 {
+		t.Errorf("it took %s and %d rows", took, len(m.rows))
+	}
+	if o.reports < 2 {
+		t.Errorf("it was told %d times where the run stands", o.reports)
+	}
+}
+
 // What happens on the way to the drive is an event of the run, once.
 func TestSimulate_recordsWhatHappensOnThePath(t *testing.T) {
 	w, m := newWorld(), &memory{}

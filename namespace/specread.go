@@ -105,7 +105,9 @@ func placeOf(node ast.Node) Place {
 
 func (r *specReader) fail(field string, node ast.Node, format string, args ...any) error {
 	p := placeOf(node)
-	return &SpecError{File: r.file, Line: p.Line, Column: p.Column, Field: field, Reason: fmt.Sprintf(format, args...)}
+	// A value may have several lines; a message has one.
+	reason := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+	return &SpecError{File: r.file, Line: p.Line, Column: p.Column, Field: field, Reason: reason}
 }
 
 // yamlError turns an error of the library into one line with its place.
@@ -320,7 +322,7 @@ func (r *specReader) specs(body ast.Node) ([]Spec, error) {
 	case !ok:
 		return nil, &SpecError{File: r.file, Line: 1, Column: 1, Field: "version", Reason: `it is missing: write "version: 1"`}
 	case version != strconv.Itoa(SpecVersion):
-		return nil, r.fail("version", top.nodes["version"], "version %.40s is not known, this program reads version %d", version, SpecVersion)
+		return nil, r.fail("version", top.nodes["version"], "version %.40q is not known, this program reads version %d", version, SpecVersion)
 	}
 	list, several := top.nodes["drives"]
 	if !several {

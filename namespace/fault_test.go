@@ -418,6 +418,8 @@ func TestFault_alreadyAttachedIsReadBack(t *testing.T) {
 	}
 }
 
+// NS-29, NS-51, SYS-14: a change waits for the host to show the namespace, found by
+// the drive's identity, NSID, size and block size, with a bound and never for a time.
 func TestRescan_waitsForTheHost(t *testing.T) {
 	r := newRig(t, pblaze, sim.Options{})
 	plan, _ := resize(t, r)
@@ -432,7 +434,7 @@ func TestRescan_waitsForTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := asked[len(asked)-1]
-	if !last.Present || last.NSID != 1 || last.SizeBytes != plan.After[0].SizeBytes() || last.BlockBytes != 512 || len(asked) < 4 {
+	if !last.Present || last.NSID != 1 || last.Identity != plan.Identity || last.Identity.Serial == "" || last.SizeBytes != plan.After[0].SizeBytes() || last.BlockBytes != 512 || len(asked) < 4 {
 		t.Errorf("asked %+v", asked)
 	}
 	for _, want := range asked {

@@ -282,3 +282,16 @@ func TestAudit_policy(t *testing.T) {
 		}
 	}
 }
+
+// SYS-13: the payload in force is the smallest setting of the whole path, whatever
+// the drive itself has and supports.
+func TestCase_SYS13_payloadOfThePath(t *testing.T) {
+	_, p := pair(node{512, 128, 512}, node{512, 512, 512}).path(t, at(1, 0, 0))
+	if s, ok := p.Payloads(); !ok || s.InForce != 128 || s.PathCapability != 512 {
+		t.Errorf("%v %+v", ok, s)
+	}
+	_, p = pair(node{256, 256, 512}, node{512, 512, 512}).path(t, at(1, 0, 0))
+	if s, ok := p.Payloads(); !ok || s.InForce != 256 || s.PathCapability != 256 {
+		t.Errorf("%v %+v", ok, s)
+	}
+}

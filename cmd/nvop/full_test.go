@@ -73,7 +73,7 @@ func TestFull_theChangeWasDone(t *testing.T) {
 	b := "sim:" + path("b")
 	execute(context.Background(), []string{"apply", b, "sim:" + path("d"), "-f", path("other.yaml"), "--dry-run", "-o", "json"}, streams{strings.NewReader(""), &out, &errout}, env)
 	_, digest, _ := strings.Cut(out.String(), `"digest": "`)
-	code, stderr := nvop("apply", b, "sim:" + path("d"), "-f", path("other.yaml"), "--jobs", "1", "--confirm-digest", digest[:12])
+	code, stderr := nvop("apply", b, "sim:"+path("d"), "-f", path("other.yaml"), "--jobs", "1", "--confirm-digest", digest[:12])
 	if code == exitOK || !strings.Contains(stderr, "changes were done (transactions t11, t12)") {
 		t.Errorf("apply to two: exit code %d: %s", code, stderr)
 	}

@@ -73,6 +73,9 @@ func (c applyCmd) fromPlan(ctx context.Context, a *app) error {
 	if len(c.Drives) != 1 || c.All {
 		return usagef("apply takes -f SPEC and drives (or --all), or one file that nvop plan --out wrote")
 	}
+	if looksLikeAddress(c.Drives[0]) {
+		return usagef("apply %s: to which state? name the spec with -f SPEC", c.Drives[0])
+	}
 	text, err := os.ReadFile(c.Drives[0])
 	if err != nil {
 		return err

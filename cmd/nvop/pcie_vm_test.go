@@ -272,7 +272,7 @@ func guestPCIeUnprivileged(t *testing.T) {
 		return ran{out.String(), errout.String(), cmd.ProcessState.ExitCode()}
 	}
 	r := run("pcie", "audit", node)
-	if r.code != 1 || !strings.Contains(r.stdout, "this does not mean that the capability is missing") {
+	if r.code != 3 || !strings.Contains(r.stdout, "this does not mean that the capability is missing") {
 		t.Errorf("audit: %v", r)
 	}
 	r = run("pcie", "show", node)

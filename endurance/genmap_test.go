@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"nvop/endurance/run"
@@ -174,4 +175,81 @@ func FuzzGenerationMapLoad(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// What may have been written since the map was saved is not known, also where what
+// is there is what the map last knew of: a write that was lost right before the
+// crash must not pass for right.
+func TestGenerationMap_lostSinceItWasSaved(t *testing.T) {
+	t.Parallel()
+	for _, cut := range []int{8, 9, 10} {
+		c, _ := loser(t)
+		c.job.Phases = c.job.Phases[:2]
+		dropped := map[uint64]bool{}
+		var commits atomic.Int64
+		c.disk.fail = func(op nvmeioctl.IOOp, lba uint64) (nvmespec.Status, bool) {
+			// All that is written after the last commit that goes well is lost.
+			if op == nvmeioctl.OpWrite && commits.Load() >= int64(cut)-1 {
+				dropped[lba] = true
+				return 0, false
+			}
+			return 0, true
+		}
+		c.committed = func() { commits.Add(1) }
+		if _, err := c.session(cut); !errors.Is(err, errCut) {
+			t.Fatalf("it was to crash: %v", err)
+		}
+		v := c.verifier(4096).finish().Verified
+		if len(dropped) < 50 || v.Undecided+v.Unknown < uint64(len(dropped)) || v.Right == 0 || v.Mismatches() != 0 {
+			t.Errorf("%d blocks lost their last write: %+v", len(dropped), v)
+		}
+	}
+}
+
+// A worker draws again while it has the block of a draw in flight, now and then more
+// often than is looked at when a map is taken up. What it then wrote right before a
+// crash accuses nobody: neither where the map knows of an earlier write, nor where
+// it knows of none.
+func TestGenerationMap_drawnMoreOftenThanLookedAt(t *testing.T) {
+	t.Parallel()
+	c, _ := loser(t)
+	c.disk.fail = nil
+	if _, err := c.session(10); !errors.Is(err, errCut) {
+		t.Fatalf("it was to crash: %v", err)
+	}
+	cp, job := &c.mem.cp, &c.job
+	m, err := newGenerationMap(job.RegionBytes(), job.GenerationGranuleBytes(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.release() }()
+	doubts, remark, err := m.recall(c.mapFile, run.DataRun(c.start, job.Seed, ""), job, cp)
+	if err != nil || remark != "" || len(doubts) != 1 || !m.whole || cp.Phase != 1 {
+		t.Fatalf("%v %q %+v, phase %d", err, remark, doubts, cp.Phase)
+	}
+	st, err := newStage(job, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := newSource(job, c.start, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapped, unmapped := 0, 0
+	for lba := range job.CapacityBytes / 512 {
+		switch print := m.at(lba * 512); {
+		case print == printDoubt || lba%5 != 0:
+			continue
+		case print == printNone:
+			unmapped++
+		default:
+			mapped++
+		}
+		source.Fill(c.disk.stored[lba], lba, st.generation(0, cp.ReservedHigh-1-lba%50))
+	}
+	w := c.verifier(4096)
+	v := w.finish().Verified
+	if mapped < 20 || unmapped < 20 || v.Mismatches() != 0 || v.Unknown+v.Undecided < uint64(mapped+unmapped) {
+		t.Errorf("%d and %d blocks: %+v", mapped, unmapped, v)
+	}
 }

@@ -243,6 +243,8 @@ type checker struct {
 	// mapFile is where the generation map is kept, at each checkpoint.
 	mapFile  string
 	mapEvery time.Duration
+	// committed is called after each commit; may be nil.
+	committed func()
 }
 
 func newChecker(t *testing.T, job run.Job, disk *medium) *checker {
@@ -259,8 +261,9 @@ type cutter struct {
 	cancel context.CancelFunc
 	// mapFile is as it was when the crash came: what the rest of the session makes
 	// of it never was.
-	mapFile string
-	saved   []byte
+	mapFile   string
+	saved     []byte
+	committed func()
 }
 
 func (c *cutter) Commit(ctx context.Context, b *run.Batch) error {
@@ -279,14 +282,18 @@ func (c *cutter) Commit(ctx context.Context, b *run.Batch) error {
 			c.cancel()
 		}
 	}
-	return c.memory.Commit(ctx, b)
+	err := c.memory.Commit(ctx, b)
+	if c.committed != nil {
+		c.committed()
+	}
+	return err
 }
 
 func (c *checker) session(cut int) (run.Verdict, error) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	recorder := &cutter{memory: c.mem, disk: c.disk, cut: cut, cancel: cancel, mapFile: c.mapFile}
+	recorder := &cutter{memory: c.mem, disk: c.disk, cut: cut, cancel: cancel, mapFile: c.mapFile, committed: c.committed}
 	cfg := Config{
 		Job: c.job, Recorder: recorder, Queues: c.disk.queues(c.job.MaxDepth()), CheckpointOps: 200, Of: c.of,
 		StartWallUnixNS: c.start, Runs: c.runs, MapFile: c.mapFile, mapEvery: c.mapEvery,

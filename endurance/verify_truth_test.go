@@ -132,7 +132,7 @@ func TestVerify_foreignBlocksAreReadOnce(t *testing.T) {
 		"ones": func(_ *checker, _ uint64, b []byte) { copy(b, bytes.Repeat([]byte{0xFF}, len(b))) },
 	} {
 		job := testJob(run.PatternReplacement)
-		job.CapacityBytes = 512 * 999
+		job.CapacityBytes = 512 * 499
 		job.Phases[0].ReadPercent, job.Phases[0].Check = 40, run.CheckReads
 		job.Phases[0].End = run.End{TransferBytes: job.CapacityBytes}
 		c := newChecker(t, job, newMedium(512, 1))
@@ -169,7 +169,7 @@ func TestVerify_nothingFlushedOverForeignData(t *testing.T) {
 	job.CapacityBytes = 4096 * 50
 	job.Phases[0].End = run.End{Passes: 40}
 	job.Verify.Trust, job.Verify.FlushIntervalNS = run.TrustFlushed, 3600*second1
-	for cut := 3; cut < 8; cut++ {
+	for cut := 3; cut < 6; cut++ {
 		c := newChecker(t, job, newMedium(512, uint64(cut)))
 		c.disk.volatile = true
 		for lba := range job.CapacityBytes / 512 {

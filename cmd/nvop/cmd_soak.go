@@ -239,7 +239,7 @@ func (c soakResumeCmd) all(ctx context.Context, a *app, g *soakGroup) error {
 		return err
 	}
 	for _, info := range infos {
-		if !info.State.Resumable() || a.runs(info) {
+		if !info.State.Resumable() || a.runs(info) || passing(info.Header.Address) {
 			continue
 		}
 		if err := g.addRun(ctx, info, ""); err != nil {
@@ -264,6 +264,9 @@ func whereIs(h run.Header, address string) (string, error) {
 
 // addRun adds a run that is to be resumed.
 func (g *soakGroup) addRun(ctx context.Context, info journal.RunInfo, address string) error {
+	if passing(info.Header.Address) {
+		return fmt.Errorf("run %s was on %s, a drive that lived as long as the command: there is nothing left of it (nvop sim create makes one that stays)", info.ID, info.Header.Address)
+	}
 	address, err := whereIs(info.Header, address)
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func (c soakUnitCmd) Run(ctx context.Context, a *app) error {
 			return err
 		}
 		for _, info := range infos {
-			if info.State.Resumable() && !slices.Contains(serials, info.Header.Serial) {
+			if info.State.Resumable() && !passing(info.Header.Address) && !slices.Contains(serials, info.Header.Serial) {
 				serials = append(serials, info.Header.Serial)
 			}
 		}

@@ -192,7 +192,11 @@ func (r soakResult) wafText() string {
 
 // Text lays the result out.
 func (r soakResult) Text(p *render.Page) {
-	p.Line("soak %s on %s %s: %s, %s", r.Run, r.Model, r.Serial, r.State, r.Verdict)
+	stands := r.State
+	if r.Verdict != r.State {
+		stands += ", " + r.Verdict
+	}
+	p.Line("soak %s on %s %s: %s", r.Run, r.Model, r.Serial, stands)
 	lapse := ""
 	if r.TimeLapse > 1 {
 		lapse = fmt.Sprintf("%d: each operation stands for as many", r.TimeLapse)

@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"nvop/cmd/nvop/internal/render"
 	"nvop/endurance"
 	"nvop/endurance/run"
 	"nvop/journal"
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/inuse"
+	"nvop/nvmeioctl/sim"
 )
 
 // soakSession is one run in this process.
@@ -133,6 +135,9 @@ func (a *app) notTheJournal(t *soakTarget) error {
 // said before a run is recorded.
 func (s *soakSession) probe() error {
 	if d := s.target.drive; d != nil && d.sim != nil && s.job.Checks() && s.job.Verify.Of == nil {
+		if err := s.fitsMemory(); err != nil {
+			return err
+		}
 		// What is to be compared has to be kept, from now on.
 		if err := d.sim.KeepContents(); err != nil {
 			return err
@@ -146,6 +151,43 @@ func (s *soakSession) probe() error {
 		err = &nvmeioctl.UnsupportedError{Feature: "comparing what is on " + s.target.address, Needs: "a drive that keeps its contents", Have: "this one kept none"}
 	}
 	return errors.Join(err, q.Close())
+}
+
+// fitsMemory refuses to compare more than a drive that lives in memory can keep.
+func (s *soakSession) fitsMemory() error {
+	const most = 1 << 30 // what package sim keeps without a file
+	if !passing(s.target.address) {
+		return nil
+	}
+	outlook, err := endurance.Outlook(&s.job, nil)
+	if err != nil {
+		return err
+	}
+	written := 0.0
+	for _, o := range outlook {
+		written += o.WriteBytes
+	}
+	if min(written, float64(s.job.CapacityBytes)) <= most {
+		return nil
+	}
+	return &nvmeioctl.UnsupportedError{
+		Feature: fmt.Sprintf("comparing %s that %s is to keep", render.Decimal(uint64(min(written, float64(s.job.CapacityBytes)))), s.target.address),
+		Needs:   "a drive in a file (nvop sim create)", Have: "one that lives as long as this command keeps 1 GiB at most, in memory",
+	}
+}
+
+// passing says whether an address is that of a simulated drive that lives as long
+// as its command.
+func passing(address string) bool {
+	name, ok := strings.CutPrefix(address, "sim:")
+	if !ok {
+		return false
+	}
+	if _, err := os.Stat(name); err == nil {
+		return false
+	}
+	_, known := sim.LookupProfile(name)
+	return known
 }
 
 func (s *soakSession) writes() bool {
@@ -247,7 +289,7 @@ func (s *soakSession) result(v run.Verdict, err error) (soakResult, error) {
 	case r.Verified != nil && r.Verified.MismatchesTotal != 0 && v.ExitCode == run.ExitLimits:
 		return r, &codedError{v.ExitCode, fmt.Errorf("run %s: %d logical blocks are not as they were written", id, r.Verified.MismatchesTotal)}
 	case v.ExitCode != exitOK:
-		return r, &codedError{v.ExitCode, fmt.Errorf("run %s: %s%s", id, outcomeText(v), resumeHint(id, v))}
+		return r, &codedError{v.ExitCode, fmt.Errorf("run %s: %s%s", id, outcomeText(v), s.resumeHint(id, v))}
 	}
 	return r, nil
 }
@@ -263,8 +305,8 @@ func outcomeText(v run.Verdict) string {
 	return fmt.Sprintf("%s: %s", v.State, v.Reason)
 }
 
-func resumeHint(id string, v run.Verdict) string {
-	if v.State.Resumable() {
+func (s *soakSession) resumeHint(id string, v run.Verdict) string {
+	if v.State.Resumable() && !passing(s.header.Address) {
 		return "; go on with: nvop soak resume " + id
 	}
 	return ""

@@ -185,7 +185,7 @@ type featureSetCmd struct {
 }
 
 func (featureSetCmd) Help() string {
-	return "A feature does not touch data, so use of the drive is not looked at. Features that the kernel's driver owns are refused.\n\nExample: nvop feature set /dev/nvme0 power-management --value 1 --confirm-serial S1234"
+	return "A feature does not touch data, so use of the drive is not looked at. Features that the kernel's driver owns are refused.\n\nExample:\n  nvop feature set /dev/nvme0 power-management --value 1 --confirm-serial S1234"
 }
 
 // kernelOwns says which features a host's driver relies on: changing them

@@ -89,7 +89,7 @@ type nsCreateCmd struct {
 }
 
 func (nsCreateCmd) Help() string {
-	return "Example: nvop ns create /dev/nvme0 --size 800GB --lba 4096 --confirm-serial S1234"
+	return "Example:\n  nvop ns create /dev/nvme0 --size 800GB --lba 4096 --confirm-serial S1234"
 }
 
 func (c nsCreateCmd) Run(ctx context.Context, a *app) error {

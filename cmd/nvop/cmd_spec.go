@@ -134,7 +134,7 @@ func (c specCheckCmd) Run(a *app) error {
 type specSchemaCmd struct{}
 
 func (specSchemaCmd) Help() string {
-	return "Example: nvop spec schema > nvop-spec.schema.json, and in the spec: # yaml-language-server: $schema=nvop-spec.schema.json"
+	return "Example:\n  nvop spec schema > nvop-spec.schema.json\nand in the spec:\n  # yaml-language-server: $schema=nvop-spec.schema.json"
 }
 
 // schemaResult is the schema itself, in both views.

@@ -63,9 +63,9 @@ func scatter(job *run.Job, samples []run.Sample, waf run.WAF) stats.Interval {
 			values = append(values, w.Value)
 		}
 	}
-	ring := 1.0 // drive writes
-	if job.AlphaMilli > 1000 {
-		ring = float64(job.AlphaMilli) / 1000 / value
+	ring, ok := wear.Ring(job.AlphaMilli, value)
+	if !ok {
+		ring = 1
 	}
 	batches := int(float64(len(values)) / wear.WindowsPerDriveWrite / max(ring, 1./wear.WindowsPerDriveWrite))
 	if batches < minBatches {

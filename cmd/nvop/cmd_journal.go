@@ -172,8 +172,8 @@ func (c journalShowCmd) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return err
 		}
-		stands, err := a.standing(ctx, j, info)
-		if err != nil {
+		stands := statusOf(info, j.Path(), a.runs(info))
+		if err := stands.detail(ctx, j, &info); err != nil {
 			return err
 		}
 		return a.print(runHistory{"nvop.run-history/1", stands, info.Header, nonNil(events), nonNil(gaps)})
@@ -251,7 +251,11 @@ type journalCompareCmd struct {
 	After  string `arg:"" help:"Another." placeholder:"AFTER"`
 }
 
-func (journalCompareCmd) Help() string { return "Example: nvop journal compare r1 r2" }
+func (journalCompareCmd) Help() string {
+	return `Each ratio comes with the half of its 95 % interval, from batches of whole rings of garbage collection and from what counters resolve; a difference that is no larger is said to be within the noise. Runs of fewer than eight rings do not tell.
+
+Example: nvop journal compare r1 r2`
+}
 
 func (c journalCompareCmd) Run(ctx context.Context, a *app) error {
 	return a.withJournal(ctx, journal.ReadOnly, func(j *journal.Journal) error {
@@ -263,11 +267,11 @@ func (c journalCompareCmd) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return err
 		}
-		x, err := j.Compare(ctx, before.ID, after.ID)
+		r, err := compared(ctx, j, &before, &after)
 		if err != nil {
 			return err
 		}
-		return a.print(compareResult{"nvop.journal-compare/1", x})
+		return a.print(r)
 	})
 }
 

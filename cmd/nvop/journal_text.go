@@ -39,27 +39,48 @@ func (r runHistory) Text(p *render.Page) {
 type compareResult struct {
 	Schema string `json:"schema"`
 	journal.Comparison
+	NoiseBefore *noiseResult    `json:"noise_before"`
+	NoiseAfter  *noiseResult    `json:"noise_after"`
+	Differences []runDifference `json:"differences"`
 }
 
 func (r compareResult) Text(p *render.Page) {
 	b, a := r.Before, r.After
-	row := func(name string, before, after string, ratio *int64) []string {
-		text := "-"
-		if ratio != nil {
-			text = fmt.Sprintf("%.3f", float64(*ratio)/1e6)
+	row := func(name string, before, after string, quantity string) []string {
+		ratio, half, verdict := "-", "-", "-"
+		for _, d := range r.Differences {
+			if d.Quantity != quantity || d.Ratio == nil {
+				continue
+			}
+			ratio, verdict = fmt.Sprintf("%.3f", *d.Ratio), d.Verdict
+			if d.HalfWidth != nil {
+				half = fmt.Sprintf("%.3f", *d.HalfWidth)
+			}
 		}
-		return []string{name, before, after, text}
+		return []string{name, before, after, ratio, half, verdict}
 	}
-	p.Grid([]string{"", ">" + b.ID + " " + b.Name, ">" + a.ID + " " + a.Name, ">after/before"}, [][]string{
-		row("capacity", render.Size(b.CapacityBytes), render.Size(a.CapacityBytes), nil),
-		row("host written", render.Decimal(b.HostWriteBytes), render.Decimal(a.HostWriteBytes), nil),
-		row("WAF", wafOf(b), wafOf(a), r.WAFRatioMicro),
-		row("write IOPS", rateOf(b.WriteIOPS), rateOf(a.WriteIOPS), r.WriteIOPSRatioMicro),
-		row("read IOPS", rateOf(b.ReadIOPS), rateOf(a.ReadIOPS), r.ReadIOPSRatioMicro),
-		row("write p99", timeOf(b.WriteP99NS), timeOf(a.WriteP99NS), r.WriteP99RatioMicro),
-		row("read p99", timeOf(b.ReadP99NS), timeOf(a.ReadP99NS), r.ReadP99RatioMicro),
-		row("health", percentText(b.HealthPercent), percentText(a.HealthPercent), nil),
+	p.Grid([]string{"", ">" + b.ID + " " + b.Name, ">" + a.ID + " " + a.Name, ">after/before", ">+-", "after is"}, [][]string{
+		row("capacity", render.Size(b.CapacityBytes), render.Size(a.CapacityBytes), ""),
+		row("host written", render.Decimal(b.HostWriteBytes), render.Decimal(a.HostWriteBytes), ""),
+		row("WAF", wafOf(b), wafOf(a), "waf"),
+		row("write IOPS", rateOf(b.WriteIOPS), rateOf(a.WriteIOPS), "write_iops"),
+		row("read IOPS", rateOf(b.ReadIOPS), rateOf(a.ReadIOPS), "read_iops"),
+		row("write p99", timeOf(b.WriteP99NS), timeOf(a.WriteP99NS), "write_latency_p99"),
+		row("read p99", timeOf(b.ReadP99NS), timeOf(a.ReadP99NS), "read_latency_p99"),
+		row("health", percentText(b.HealthPercent), percentText(a.HealthPercent), ""),
 	})
+	p.Line("  +- is half of the 95 %% interval of the ratio, by batches of whole rings of garbage collection; - is not told")
+	for _, n := range []struct {
+		id    string
+		noise *noiseResult
+	}{{b.ID, r.NoiseBefore}, {a.ID, r.NoiseAfter}} {
+		if n.noise == nil {
+			continue
+		}
+		for _, reason := range n.noise.Reasons {
+			p.Line("  note: scatter of %s not told %s", n.id, reason)
+		}
+	}
 	if b.Serial != a.Serial {
 		p.Line("  note: two drives: %s and %s", b.Serial, a.Serial)
 	}

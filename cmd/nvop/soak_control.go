@@ -130,17 +130,9 @@ func (c soakStatusCmd) Run(ctx context.Context, a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
 	r := statusOf(info, j.Path(), a.runs(info))
-	full, err := j.LoadRun(ctx, info.ID)
-	if err != nil {
+	if err := r.detail(ctx, j, &info); err != nil {
 		return err
 	}
-	waf := run.WAF{}
-	if !told(info) {
-		waf = r.soFar(&full)
-	} else {
-		waf = info.Verdict.WAF
-	}
-	r.Life = lifeOf(&full, waf)
 	return a.print(r)
 }
 

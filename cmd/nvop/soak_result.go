@@ -65,8 +65,10 @@ type soakResult struct {
 	Limits        []run.LimitResult `json:"limits,omitempty"`
 	Notes         []string          `json:"notes,omitempty"`
 	// Life is shown by soak status.
-	Life    *lifeResult `json:"life,omitempty"`
-	Journal string      `json:"journal"`
+	Life *lifeResult `json:"life,omitempty"`
+	// Noise is by how much rates and latencies scatter.
+	Noise   *noiseResult `json:"noise,omitempty"`
+	Journal string       `json:"journal"`
 }
 
 // latencyResult is submission to completion; nil where too little was measured
@@ -209,6 +211,7 @@ func (r soakResult) Text(p *render.Page) {
 		"write latency from due", r.WriteFromDue.text(), "read latency from due", r.ReadFromDue.text(),
 		"verified", r.Verified.text(), "health", percentText(r.HealthPercent), "spare", percentText(r.SparePercent), "changed meanwhile", deltaText(r.Deltas),
 	)
+	r.Noise.text(p)
 	r.Life.text(p)
 	for _, l := range r.Limits {
 		state := "not reached"

@@ -199,6 +199,20 @@ func (c *course) sharpest(k, limit int) int {
 	return best
 }
 
+// Ring is the period, in drive writes, with which WAF rings after a change:
+// alpha/A. Where alpha, raw over exported capacity in thousandths, is 0 it follows
+// from the WAF by the same law. False near a WAF of 1, where nothing rings.
+func Ring(alphaMilli uint32, waf float64) (driveWrites float64, ok bool) {
+	switch {
+	case alphaMilli > 1000 && waf > 0:
+		return float64(alphaMilli) / 1000 / waf, true
+	case waf > 1:
+		// A = 1/(1-u) and u = exp(-alpha/A) give alpha/A = ln(A/(A-1)).
+		return math.Log(waf / (waf - 1)), true
+	}
+	return 0, false
+}
+
 // settledByLaw discards max(1, 3*alpha/A) drive writes, after what it takes to
 // fill the drive, and asks for half a drive write beyond.
 func (c *course) settledByLaw(o Options) (discard float64, rule string, ok bool) {
@@ -214,12 +228,12 @@ func (c *course) settledByLaw(o Options) (discard float64, rule string, ok bool)
 	}
 	periods, how := math.Inf(1), ""
 	if o.AlphaMilli > 1000 {
-		periods = 3 * float64(o.AlphaMilli) / 1000 / late.Value
 		how = fmt.Sprintf("alpha %.3f", float64(o.AlphaMilli)/1000)
-	} else if late.Value > 1 {
-		// A = 1/(1-u) and u = exp(-alpha/A) give alpha/A = ln(A/(A-1)).
-		periods = 3 * math.Log(late.Value/(late.Value-1))
+	} else {
 		how = "alpha from the WAF itself"
+	}
+	if ring, ok := Ring(o.AlphaMilli, late.Value); ok {
+		periods = 3 * ring
 	}
 	if periods > maxDiscard {
 		return 0, fmt.Sprintf("not settled: near a WAF of 1 only the data can show it (%d windows of 1/%d drive write within %.0f %%)",

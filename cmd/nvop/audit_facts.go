@@ -8,6 +8,7 @@ import (
 
 	"nvop/namespace"
 	"nvop/namespace/audit"
+	"nvop/namespace/firmware"
 	"nvop/nvmeioctl"
 	"nvop/pcie"
 )
@@ -140,6 +141,14 @@ func (a *app) judgeDrive(ctx context.Context, address string, specs []namespace.
 	}
 	if spec.PCIe != (namespace.PCIeSpec{}) {
 		facts.Path, facts.PathProblem = d.pciePath()
+	}
+	if f := spec.Firmware; f != nil && f.Image != "" && f.Revision != facts.Inventory.Controller.FirmwareRevision {
+		image, err := firmware.LoadImage(f.Image)
+		if err != nil {
+			facts.ImageProblem = err.Error()
+		} else {
+			facts.Image = &image
+		}
 	}
 	j.drive, j.rule = audit.Judge(facts, spec), rule
 	return j

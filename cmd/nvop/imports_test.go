@@ -58,7 +58,7 @@ func mayImport() map[string][]string {
 		"namespace/yamltree":       {},
 		"namespace/firmware":       {"namespace/txn", "nvmeioctl/admin", dev, spec},
 		"namespace":                {"namespace/txn", "namespace/yamltree", "namespace/firmware", "nvmeioctl/admin", dev, spec, "nvmeioctl/inuse"},
-		"namespace/audit":          {"namespace", "nvmeioctl", "nvmeioctl/nvmespec", "pcie"},
+		"namespace/audit":          {"namespace", "namespace/firmware", "nvmeioctl", "nvmeioctl/nvmespec", "pcie"},
 		"endurance/run":            {"endurance/stats"},
 		"endurance/jobfile":        {"endurance/run", "endurance/workload", "namespace/yamltree"},
 		"endurance":                {"endurance/run", "endurance/workload", "endurance/stats", "endurance/wear", "endurance/predict", "nvmeioctl/admin", "nvmeioctl/pattern", dev, spec, spec + "/vendor"},

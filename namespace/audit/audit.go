@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"nvop/namespace"
+	"nvop/namespace/firmware"
 	"nvop/nvmeioctl"
 	"nvop/pcie"
 )
@@ -51,6 +52,10 @@ type Facts struct {
 	// not be read, and PathProblem says why.
 	Path        *pcie.Path
 	PathProblem string
+	// Image is the firmware image that the spec names, nil where it was not looked
+	// at; ImageProblem says why it cannot be used.
+	Image        *firmware.Image
+	ImageProblem string
 }
 
 // Drive is the judgement of one drive.
@@ -141,19 +146,28 @@ func (j *judge) command() string {
 }
 
 // apply is the command that mends what plan and apply can, or what is in its way:
-// apply does all of a spec or nothing. An image of firmware is not looked at here.
+// apply does all of a spec or nothing.
 func (j *judge) apply() string {
 	if j.mend != "" {
 		return j.mend
 	}
 	spec := j.spec
+	var o namespace.Options
 	if spec.Firmware != nil && spec.Firmware.Image != "" {
-		spec.Firmware = nil
+		switch {
+		case j.facts.ImageProblem != "":
+			j.mend = "apply refuses: " + j.facts.ImageProblem
+			return j.mend
+		case j.facts.Image == nil:
+			spec.Firmware = nil // as it is not known, it is not in the way
+		default:
+			o.Images = map[string]firmware.Image{spec.Firmware.Image: *j.facts.Image}
+		}
 	}
 	j.mend = j.command()
 	// The match was the caller's question.
 	spec.Match = namespace.Match{}
-	if _, err := namespace.PlanSpec(j.facts.Inventory, spec, namespace.Options{}); err != nil {
+	if _, err := namespace.PlanSpec(j.facts.Inventory, spec, o); err != nil {
 		j.mend = "apply refuses: " + reason(err)
 	}
 	return j.mend

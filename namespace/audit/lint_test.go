@@ -6,6 +6,7 @@ import (
 
 	"nvop/namespace"
 	"nvop/namespace/audit"
+	"nvop/namespace/firmware"
 )
 
 // TestLint: what cannot be met, or never counts, is found; what can is not.
@@ -65,8 +66,13 @@ func TestJudge_remedies(t *testing.T) {
 		change func(*audit.Facts)
 		want   string
 	}{
-		"apply mends it":        {"power: {state: 3}\n", nil, "nvop apply /dev/nvme0 -f fleet.yaml"},
-		"no slot has it":        {"firmware: {revision: FW9}\n", nil, "apply refuses: no slot holds revision FW9"},
+		"apply mends it": {"power: {state: 3}\n", nil, "nvop apply /dev/nvme0 -f fleet.yaml"},
+		"no slot has it": {"firmware: {revision: FW9}\n", nil, "apply refuses: no slot holds revision FW9"},
+		"no image":       {"firmware: {revision: FW9, image: fw9.bin}\n", func(f *audit.Facts) { f.ImageProblem = "no such file" }, "apply refuses: no such file"},
+		"the wrong image": {"firmware: {revision: FW9, image: fw9.bin, sha256: 0000000000000000000000000000000000000000000000000000000000000000}\n",
+			func(f *audit.Facts) { f.Image = &firmware.Image{Path: "fw9.bin", SizeBytes: 4096, SHA256: "01"} }, "apply refuses: its sha256 is 01"},
+		"the right image": {"firmware: {revision: FW9, image: fw9.bin}\n",
+			func(f *audit.Facts) { f.Image = &firmware.Image{Path: "fw9.bin", SizeBytes: 4096, SHA256: "01"} }, "nvop apply /dev/nvme0"},
 		"an image":              {"firmware: {revision: FW9, image: fw9.bin}\n", nil, "nvop apply /dev/nvme0 -f fleet.yaml"},
 		"a hint of a state":     {"power: {state: 4}\n", func(f *audit.Facts) { f.Inventory.Controller.PowerStates[4].NonOperational = true }, "apply refuses: power state 4 is non-operational"},
 		"no management":         {"namespaces: [{size: 100GB}]\n", func(f *audit.Facts) { f.Inventory.Controller.NamespaceManagement = false }, "apply refuses: "},

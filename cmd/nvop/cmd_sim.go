@@ -98,7 +98,7 @@ func (r profileResult) Text(p *render.Page) {
 	p.Line("%s: %s", r.Name, r.Summary)
 	p.Pairs("model", r.Model, "capacity", render.Size(r.CapacityBytes), "namespaces", render.Count(r.MaxNamespaces), "rated cycles", render.Count(r.RatedCycles),
 		"flash", fmt.Sprintf("%s nominal: %d dies of %d planes of %d blocks of %d pages of %s", render.Size(f.NominalBytes), f.Dies, f.PlanesPerDie, f.BlocksPerPlane, f.PagesPerBlock, render.Size(f.PageBytes)),
-		"extra blocks", fmt.Sprintf("%.1f %%", f.ExtraBlocksPercent), "parity", none(fmt.Sprintf("%d dies of each superblock", f.ParityDies), f.ParityDies),
+		"extra blocks", fmt.Sprintf("%.1f %%", f.ExtraBlocksPercent), "parity", none(fmt.Sprintf("%d of the %d dies of a superblock", f.ParityDies, f.Dies), f.ParityDies),
 		"superblocks", fmt.Sprintf("%s of %s", render.Count(f.Superblocks), render.Size(f.SuperblockBytes)),
 		"usable flash", fmt.Sprintf("%s, %.3f of nominal", render.Size(f.UsableBytes), float64(f.UsableBytes)/float64(f.NominalBytes)),
 		"mapping unit", render.Size(f.MappingUnitBytes), "sequential WAF", fmt.Sprintf("%.3f", f.SequentialWAF),

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"nvop/cmd/nvop/internal/render"
+	"nvop/journal"
 	"nvop/namespace/audit"
 )
 
@@ -111,7 +115,34 @@ func (c auditCmd) Run(ctx context.Context, a *app) error {
 			r.Findings = append(r.Findings, f)
 		}
 	}
+	a.halfDone(ctx, r.Drives)
 	return c.report(a, r)
+}
+
+// halfDone names the remedy of drives whose change was interrupted: apply refuses
+// them until that has an end. A journal that cannot be read says nothing.
+func (a *app) halfDone(ctx context.Context, drives []audit.Drive) {
+	mends := func(f audit.Finding) bool { return strings.HasPrefix(f.Remedy, "nvop apply ") }
+	if !slices.ContainsFunc(drives, func(d audit.Drive) bool { return slices.ContainsFunc(d.Findings, mends) }) {
+		return
+	}
+	err := a.withJournal(ctx, journal.ReadOnly, func(j *journal.Journal) error {
+		for _, d := range drives {
+			open, err := j.Unfinished(ctx, d.Serial)
+			if err != nil {
+				return err
+			}
+			for i := range d.Findings {
+				if len(open) > 0 && d.Serial != "" && mends(d.Findings[i]) {
+					d.Findings[i].Remedy = fmt.Sprintf("transaction %s is half done: nvop resume %[1]s, or nvop rollback %[1]s", open[0].ID)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.note("the journal says nothing about interrupted changes: %v", err)
+	}
 }
 
 // report prints the audit and writes its files.

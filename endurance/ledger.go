@@ -73,6 +73,7 @@ type ledger struct {
 	// crashHigh is how far a session that crashed in this phase may have gone.
 	crashHigh uint64
 	failure   error // of the journal or the drive's file
+	newest    int64 // the latest second of any event of this session
 	// listed is how many mismatches of each kind are recorded one by one.
 	listed map[run.MismatchKind]int
 }
@@ -199,8 +200,14 @@ func (l *ledger) beginPhase(s *stage, second int64, resumed bool) {
 	l.event(second, run.EventPhaseStarted, fmt.Sprintf("phase %d: %s, %s", s.index, s.Kind, s.Pattern))
 }
 
-// event notes that something happened in a second.
+// event notes that something happened in a second. What begins or ends does so
+// after all that was noted before, of whatever second by the clock.
 func (l *ledger) event(second int64, kind run.EventKind, text string) {
+	switch kind {
+	case run.EventPhaseStarted, run.EventPhaseEnded, run.EventFinished, run.EventStopped, run.EventInterrupted, run.EventDeviceGone:
+		second = max(second, l.newest)
+	}
+	l.newest = max(l.newest, second)
 	l.batch.Events = append(l.batch.Events, run.Event{Second: second, WallUnixNS: l.wall(second), Kind: kind, Text: text})
 }
 

@@ -103,8 +103,8 @@ func TestRun_machineSleeps(t *testing.T) {
 	job := realJob()
 	job.StallNS = 20 * second1
 	job.Phases[0].Rate = run.Rate{IOPS: 200, Arrival: run.ArrivalOpen}
-	job.Phases[0].End = run.End{DurationNS: 3 * second1}
-	time.AfterFunc(1200*time.Millisecond, func() {
+	job.Phases[0].End = run.End{DurationNS: 2 * second1}
+	time.AfterFunc(700*time.Millisecond, func() {
 		slept.Store(3600 * second1)
 		clock.set.Store(3600 * second1)
 	})
@@ -131,8 +131,8 @@ func TestRun_machineSleeps(t *testing.T) {
 		}
 	}
 	// An hour at this rate would be 720,000 operations.
-	if n := v.Totals.WriteOps; n > 602 {
-		t.Errorf("%d operations in 3 s at 200 a second", n)
+	if n := v.Totals.WriteOps; n > 402 {
+		t.Errorf("%d operations in 2 s at 200 a second", n)
 	}
 	if p, _ := v.Measured(); p.ActiveNS > 60*second1 {
 		t.Errorf("at work for %d ns", p.ActiveNS)

@@ -24,6 +24,7 @@ func uringCases() []vm.Case {
 		{Name: "uring/commands", Limit: 2 * time.Minute, Run: guestURingCommands},
 		{Name: "uring/conformance", Limit: 2 * time.Minute, Run: guestURingConformance},
 		{Name: "uring/statuses", Run: guestURingStatuses},
+		{Name: "uring/protection", Limit: 3 * time.Minute, Run: guestURingProtection},
 	}
 }
 

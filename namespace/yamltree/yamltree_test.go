@@ -53,6 +53,40 @@ func TestParse_deep(t *testing.T) {
 	}
 }
 
+// TestParse_long: a list or mapping whose length would cost the library minutes is
+// refused.
+func TestParse_long(t *testing.T) {
+	keys := func(n int, separator string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "k%d: 1%s", i, separator)
+		}
+		return b.String()
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"dashes":        {strings.Repeat("-\n", 9000), "a list has more than 8192 elements"},
+		"flow":          {"a: [" + strings.Repeat("1,", 9000) + "]", "a list has more than 8192 elements"},
+		"keys":          {keys(1100, "\n"), "a mapping has more than 1024 elements"},
+		"flow keys":     {"{" + keys(1100, ", ") + "}", "a mapping has more than 1024 elements"},
+		"keys of lists": {strings.ReplaceAll(keys(1100, "\n"), " 1\n", "\n- x\n"), "a mapping has more than 1024 elements"},
+	} {
+		if _, err := yamltree.Parse([]byte(c.text), limit); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"a list":        strings.Repeat("- 1\n", 8000),
+		"comments":      strings.Repeat("# nothing\n", 20000) + "a: # 1\n" + strings.Repeat("  # deep\n      # deeper\n", 5000) + "  b: 1\n",
+		"many lists":    keys(500, "\n") + strings.ReplaceAll(strings.ReplaceAll(keys(500, "\n"), "k", "l"), " 1\n", "\n- x\n- y\n- z\n"),
+		"many rules":    strings.Repeat("- match: {serial: S1, model: M}\n  power: {state: 1, save: true}\n  namespaces: [{size: 1TB}, {max: true}]\n", 2000),
+		"flow of flows": "a: [" + strings.Repeat("[1, 2, 3], ", 2000) + "4]",
+	} {
+		if _, err := yamltree.Parse([]byte(text), limit); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestParse_closedInQuotes: brackets that only look closed are counted all the same.
 func TestParse_closedInQuotes(t *testing.T) {
 	for _, text := range []string{strings.Repeat(`["]", `, 100) + "x" + strings.Repeat("]", 100), strings.Repeat("[\"\n ]\n\", ", 100) + "x" + strings.Repeat("]", 100)} {

@@ -291,6 +291,7 @@ func (j *judge) firmware() {
 	j.check("firmware.revision")
 	found := j.facts.Inventory.Controller.FirmwareRevision
 	if found == want.Revision {
+		j.stays(found)
 		return
 	}
 	f := Finding{Severity: Drift, Field: "firmware.revision", Expected: want.Revision, Found: found, Remedy: j.apply()}
@@ -303,6 +304,24 @@ func (j *judge) firmware() {
 		}
 	}
 	j.add(f)
+}
+
+// stays judges whether the revision that runs, as wanted, runs after the next reset
+// too.
+func (j *judge) stays(revision string) {
+	const field = "firmware.revision"
+	s := j.facts.Inventory.FirmwareState
+	if s == nil || !s.Supported {
+		return
+	}
+	expected := revision + ", after a reset too"
+	next, slot, pending := s.Pending()
+	switch {
+	case s.SlotsError != "":
+		j.unreadable(field, 0, expected, s.SlotsError)
+	case pending && next != revision:
+		j.add(Finding{Severity: Drift, Field: field, Expected: expected, Found: fmt.Sprintf("%s; %s in slot %d runs after the next reset", revision, next, slot), Remedy: j.apply()})
+	}
 }
 
 func (j *judge) health() {

@@ -58,6 +58,40 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// TestJudge_firmwareThatStays: the right revision that another one replaces at the
+// next reset is a finding, as it is a step of the plan; so are slots that cannot be
+// read.
+func TestJudge_firmwareThatStays(t *testing.T) {
+	s := parse(t, "version: 1\nfirmware: {revision: FW1}\n")
+	for name, c := range map[string]struct {
+		change   func(*firmware.State)
+		severity audit.Severity
+		found    string
+	}{
+		"stays":       {func(*firmware.State) {}, "", ""},
+		"is replaced": {func(f *firmware.State) { f.Next = 2 }, audit.Drift, "FW1; FW2 in slot 2 runs after the next reset"},
+		"stays next":  {func(f *firmware.State) { f.Next = 1 }, "", ""},
+		"unreadable":  {func(f *firmware.State) { f.SlotsError = "no such log" }, audit.Unreadable, "could not be read: no such log"},
+		"no updates":  {func(f *firmware.State) { f.Supported, f.SlotsError = false, "no such log" }, "", ""},
+	} {
+		facts := complete()
+		state := *facts.Inventory.FirmwareState
+		c.change(&state)
+		facts.Inventory.FirmwareState = &state
+		d := audit.Judge(facts, s)
+		switch {
+		case c.severity == "" && len(d.Findings) != 0:
+			t.Errorf("%s: %+v", name, d.Findings)
+		case c.severity != "" && (len(d.Findings) != 1 || d.Findings[0].Severity != c.severity || d.Findings[0].Found != c.found):
+			t.Errorf("%s: %+v", name, d.Findings)
+		}
+		p, err := namespace.PlanSpec(facts.Inventory, s, namespace.Options{})
+		if err != nil || p.AlreadySo() != (c.severity != audit.Drift) {
+			t.Errorf("%s: %v: %s", name, err, p.Text())
+		}
+	}
+}
+
 // TestJudge_remedies: where apply would refuse, the remedy says why and not "apply".
 func TestJudge_remedies(t *testing.T) {
 	facts := complete()

@@ -278,7 +278,7 @@ type pcieSession struct {
 func newPCIeSession(t *testing.T, address string) *pcieSession {
 	t.Helper()
 	m := newPCIeMachine(t)
-	s := &pcieSession{pcieMachine: m, serial: "PCIE0001"}
+	s := &pcieSession{pcieMachine: m, serial: fmt.Sprintf("PCIE%d", os.Getpid())} // root's locks are by serial, for all processes
 	home := t.TempDir()
 	profile := sim.Profiles()[0]
 	dev, err := sim.New(profile, sim.Options{Serial: s.serial, Start: time.Unix(1700000000, 0)})

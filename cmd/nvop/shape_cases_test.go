@@ -46,8 +46,7 @@ func TestCase_FMT09_FMT26_openersAreLookedForAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newPCIeSession(t, device)
 			node := "/dev/" + s.names[device]
-			var m *meanwhile
-			m = &meanwhile{Device: s.drive.dev, n: 2, do: func() {
+			m := &meanwhile{Device: s.drive.dev, n: 2, do: func() {
 				if c.flags == "" {
 					return
 				}

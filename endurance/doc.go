@@ -16,7 +16,10 @@
 // the block), so it takes no memory and works from the journal alone ([Written]).
 // A block that is not right is read again before it is called lost, stale,
 // misdirected, torn, rotten or unreadable. Writes that failed, or that a crash
-// leaves in doubt, make a block unknown, which is counted apart.
+// leaves in doubt, make a block unknown, which is counted apart. Where the order
+// draws blocks anew a byte a block can be kept of what was written last, in memory
+// and now and then in a file; what may have been written since is not known after a
+// crash, until it is written again. A verification that decided nothing has failed.
 //
 // The package must not print, open devices or decide about consent: queues
 // arrive from a [QueueFactory] that has been granted.

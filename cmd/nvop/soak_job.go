@@ -42,7 +42,7 @@ type jobFlags struct {
 	Verify      string   `enum:"none,reads,passes,end" default:"none" help:"What is compared with what was written: none; reads (all that the workload reads); passes (each pass is read back; permutation or write); end (a pass that reads everything once, at the end)." placeholder:"WHAT"`
 	Trust       string   `enum:"completed,flushed" default:"completed" help:"Which writes must have survived a crash: completed, or only those flushed (drives without power-loss protection)." placeholder:"WHAT"`
 	FlushEvery  string   `help:"Flush each worker's writes at this interval." placeholder:"TIME"`
-	GenMap      bool     `name:"generation-map" help:"A byte of memory for each block, so that lost and stale blocks are told apart where the order draws anew."`
+	GenMap      bool     `name:"generation-map" help:"A byte of memory for each block, and as much in a file beside the journal, so that lost and stale blocks are told where the order draws anew."`
 	Stop        []string `help:"Stop rule, may be repeated: bytes=1PB, drive-writes=3, hours=24, used=10, spare=10, temperature=75, media-errors=1, critical-warning, latency=10ms." placeholder:"RULE" sep:"none"`
 	Pause       string   `help:"Let the drive cool down: pause at the first temperature, go on at the second (default: 5 degrees below)." placeholder:"C[:C]"`
 	TimeLapse   limit    `help:"Simulated drives only: each operation stands for K, the drive's clock runs K times as fast, and health is read every minute of it." placeholder:"K"`

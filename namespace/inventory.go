@@ -30,6 +30,9 @@ type Inventory struct {
 	// Namespaces are all allocated namespaces, by NSID.
 	Namespaces []Namespace `json:"namespaces"`
 	Health     *Health     `json:"health,omitempty"`
+	// SelfTestRunning: a self-test is in progress, which a format or a deletion
+	// would end or be refused for.
+	SelfTestRunning bool `json:"self_test_running,omitempty"`
 	Firmware   *Firmware   `json:"firmware,omitempty"`
 	// FirmwareState is what planning an update needs; nil where it was not read.
 	FirmwareState *firmware.State `json:"firmware_state,omitempty"`
@@ -239,6 +242,7 @@ func ReadInventory(ctx context.Context, dev nvmeioctl.Device, o ReadOptions) (In
 	inv.readHealth(ctx, dev)
 	inv.readFirmware(ctx, dev, c)
 	inv.readSanitize(ctx, dev, c)
+	inv.readSelfTest(ctx, dev, c)
 	inv.readFeatures(ctx, dev, o.Features)
 	return inv, ctx.Err()
 }
@@ -430,6 +434,20 @@ func (inv *Inventory) readSanitize(ctx context.Context, dev nvmeioctl.Device, c 
 		return
 	}
 	inv.Controller.SanitizeInProgress = page[2]&7 == 2
+}
+
+// readSelfTest looks whether a self-test is in progress. Drives have been seen that
+// announce self-tests and have no log of them.
+func (inv *Inventory) readSelfTest(ctx context.Context, dev nvmeioctl.Device, c nvmespec.Controller) {
+	if c.Admin&nvmespec.AdminSelfTest == 0 {
+		return
+	}
+	l, err := admin.SelfTestLog(ctx, dev)
+	if err != nil {
+		inv.problem("self-test log", 0, err)
+		return
+	}
+	inv.SelfTestRunning = l.Running()
 }
 
 // DescribeDrive says in one line which namespaces the drive has: for messages

@@ -39,6 +39,7 @@ func Digest(plans []Plan) string {
 		inv.TakenAt, inv.Health, inv.Problems = time.Time{}, nil, nil
 		inv.Namespaces = atRest(inv.Namespaces)
 		p.JudgedOnly = nil // no step is about it
+		inv.SelfTestRunning = false
 		p.Before, p.After = atRest(p.Before), atRest(p.After)
 		if s := inv.FirmwareState; s != nil {
 			still := *s

@@ -174,6 +174,9 @@ func (p *planner) checkIdle() error {
 	if err := p.checkWasRead(ProblemSanitize, "so a sanitize may be in progress"); err != nil {
 		return err
 	}
+	if p.inv.SelfTestRunning {
+		return p.refuse("busy", p.inv.Address, "a self-test is in progress, which the change would end", "wait until it has ended, or stop it with: nvop selftest abort")
+	}
 	for _, n := range p.inv.Namespaces {
 		if n.FormatPercentLeft != 0 {
 			return p.refuse("busy", fmt.Sprintf("namespace %d", n.NSID),

@@ -95,6 +95,16 @@ func TestDrift_safety(t *testing.T) {
 	if d := p.Drift(now); len(d) != 1 || d[0].What != "critical warning" || d[0].Found != "0x01" {
 		t.Errorf("a new warning: %v", d)
 	}
+	now = two()
+	now.SelfTestRunning = true
+	if d := p.Drift(now); len(d) != 1 || d[0].What != "self-test" {
+		t.Errorf("a self-test that began: %v", d)
+	}
+	if _, err := namespace.PlanDelete(now, []uint32{7}, "", namespace.Options{}); exitCode(err) != 4 || !strings.Contains(err.Error(), "a self-test is in progress") {
+		t.Errorf("a deletion during a self-test: %v", err)
+	}
+	now = two()
+	now.Health.CriticalWarning = 1
 	// One that was there and was accepted is no drift.
 	was.Health.CriticalWarning = 3
 	if p, err = namespace.PlanDelete(was, []uint32{7}, "", namespace.Options{AcceptCriticalWarning: true}); err != nil {

@@ -83,6 +83,9 @@ func (d *differ) safety(p Plan, was, now Inventory) {
 			d.compare(0, log, "readable", "unreadable: "+why)
 		}
 	}
+	if now.SelfTestRunning && !was.SelfTestRunning {
+		d.compare(0, "self-test", "none in progress", "one is in progress")
+	}
 	warnings := func(inv Inventory) uint8 {
 		if inv.Health == nil {
 			return 0

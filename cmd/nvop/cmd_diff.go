@@ -188,7 +188,7 @@ func movesByItself(path string) bool {
 		"format_remaining_percent", "format_percent_left":
 		return true
 	}
-	for _, begin := range []string{"schema", "address", "inventory.address", "inventory.health.", "not_read", "inventory.problems", "host.", "inventory.features[timestamp", "inventory.controller.sanitize_in_progress"} {
+	for _, begin := range []string{"schema", "address", "inventory.address", "inventory.health.", "not_read", "inventory.problems", "host.", "inventory.features[timestamp", "inventory.controller.sanitize_in_progress", "inventory.self_test_running"} {
 		if strings.HasPrefix(path, begin) {
 			return true
 		}

@@ -1,7 +1,9 @@
 package workload
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -219,6 +221,52 @@ func TestZipf_followsTheLaw(t *testing.T) {
 	// 1 - (2^32/15e9)^0.2 of them lie beyond.
 	if want := 10_000 * (1 - math.Pow(float64(1<<32)/15e9, 0.2)); math.Abs(float64(high)-want) > 5*math.Sqrt(want) {
 		t.Errorf("%d ranks beyond 2^32, the law says %.0f", high, want)
+	}
+}
+
+// What a generator draws has the exponent that was asked for, of each worker among
+// its own blocks, and which blocks are popular does not follow their addresses.
+func TestGenerator_zipfHasItsExponent(t *testing.T) {
+	for _, exponent := range []float64{0.8, 1.2} {
+		for _, workers := range []uint32{1, 3} {
+			const blocks, draws = 3000, 300_000
+			g, err := New(Config{Seed: 9, Pattern: Replacement, RegionBytes: blocks * 4096, BlockBytes: 4096, LBABytes: 512,
+				Workers: workers, ZipfMilli: uint32(exponent * 1000)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts := make([]map[int64]float64, workers)
+			for w := range counts {
+				counts[w] = map[int64]float64{}
+			}
+			for i := range uint64(draws) {
+				counts[i%uint64(workers)][g.At(0, i).OffsetBytes]++
+			}
+			n, each := blocks/int(workers), draws/float64(workers)
+			sum := 0.0
+			for k := 1; k <= n; k++ {
+				sum += math.Pow(float64(k), -exponent)
+			}
+			for w := range counts {
+				list := slices.Sorted(maps.Values(counts[w]))
+				slices.Reverse(list)
+				for _, k := range []int{1, 2, 5} {
+					want := math.Pow(float64(k), -exponent) / sum * each
+					if got := list[k-1]; math.Abs(got-want) > 6*math.Sqrt(want) {
+						t.Errorf("exponent %v, worker %d of %d: the block of rank %d was drawn %.0f times, the law says %.0f", exponent, w, workers, k, got, want)
+					}
+				}
+				low, all := 0.0, 0.0
+				for offset, c := range counts[w] {
+					if all += c; offset < blocks*4096/2 {
+						low += c
+					}
+				}
+				if share := low / all; share < 0.2 || share > 0.8 {
+					t.Errorf("exponent %v, worker %d of %d: %.2f of the draws in the lower half", exponent, w, workers, share)
+				}
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package endurance
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"nvop/endurance/run"
 	"nvop/nvmeioctl"
@@ -251,5 +253,57 @@ func TestGenerationMap_drawnMoreOftenThanLookedAt(t *testing.T) {
 	v := w.finish().Verified
 	if mapped < 20 || unmapped < 20 || v.Mismatches() != 0 || v.Unknown+v.Undecided < uint64(mapped+unmapped) {
 		t.Errorf("%d and %d blocks: %+v", mapped, unmapped, v)
+	}
+}
+
+// The map is saved beside workers that go on, and once more when they have ended:
+// then nothing of it is in doubt.
+func TestRun_savesTheMap(t *testing.T) {
+	t.Parallel()
+	d, m := newDisk(), &memory{}
+	job := realJob()
+	job.Phases[0].Pattern, job.Phases[0].End = run.PatternReplacement, run.End{Bytes: 4 * job.CapacityBytes}
+	job.Verify.GenerationMap = true
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	cfg := Config{Job: job, Recorder: m, Queues: d.queue(4), Clock: d.clock, StartWallUnixNS: 1,
+		MapFile: filepath.Join(t.TempDir(), "map"), mapEvery: time.Millisecond}
+	done := make(chan error, 1)
+	go func() {
+		_, err := Run(ctx, cfg)
+		done <- err
+	}()
+	number := run.DataRun(1, job.Seed, "")
+	load := func() (*generationMap, mapHead, error) {
+		g, err := newGenerationMap(job.RegionBytes(), job.GenerationGranuleBytes(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = g.release() })
+		h, err := g.load(cfg.MapFile, number)
+		return g, h, err
+	}
+	eventually(t, "it is saved while they work", func() bool {
+		_, h, err := load()
+		return err == nil && h.Workers[0].Next > 4
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	g, h, err := load()
+	if err != nil || !g.whole {
+		t.Fatalf("%v %+v", err, h)
+	}
+	windows, ok, err := unknownSince(&job, &m.cp, &h)
+	if err != nil || !ok || len(windows) != 1 || windows[0].draws() != 0 {
+		t.Errorf("%v %v: %+v at the end, checkpoint %+v", ok, err, windows, m.cp.Workers)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for offset := range d.written {
+		if p := g.at(uint64(offset)); p == printNone || p == printDoubt {
+			t.Fatalf("offset %d was written and is not in the map", offset)
+		}
 	}
 }

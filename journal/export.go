@@ -312,7 +312,7 @@ type runRecord struct {
 	ID         string     `json:"id"`
 	State      run.State  `json:"state"`
 	StopReason string     `json:"stop_reason,omitempty"`
-	Seconds    int64      `json:"duration_seconds"`
+	Seconds    int64      `json:"elapsed_seconds"`
 	Totals     run.Totals `json:"totals"`
 	Header     run.Header `json:"header"`
 }

@@ -218,8 +218,8 @@ type Measured struct {
 	Firmware      string    `json:"firmware"`
 	CapacityBytes uint64    `json:"capacity_bytes"`
 	TimeLapse     uint32    `json:"time_lapse"`
-	// Seconds is the length of the run on its own clock.
-	Seconds        int64  `json:"duration_seconds"`
+	// Seconds is how long the run has lasted on its own clock, gaps included.
+	Seconds        int64  `json:"elapsed_seconds"`
 	HostWriteBytes uint64 `json:"host_write_bytes"`
 	// Phase is the index of the phase that the rest is about: the last measured
 	// one, else the last that has rows; -1 when there is none.

@@ -24,7 +24,7 @@ type RunInfo struct {
 	// LastCheckpoint is the number of the last checkpoint; 0 means there is none.
 	LastCheckpoint uint64 `json:"last_checkpoint"`
 	// Seconds is how long the run has lasted on its own clock, gaps included.
-	Seconds int64      `json:"duration_seconds"`
+	Seconds int64      `json:"elapsed_seconds"`
 	Totals  run.Totals `json:"totals"`
 	// Verdict is the last one; nil for a run that has not been ended, also by
 	// a crash.

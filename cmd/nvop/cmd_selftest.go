@@ -176,16 +176,22 @@ func (s *selftests) wait(ctx context.Context, every time.Duration) (nvmespec.Sel
 // conclude prints the result of a test that was waited for.
 func (s *selftests) conclude(l nvmespec.SelfTestLog) error {
 	r := s.result(l, true)
-	if err := s.a.print(r); err != nil {
-		return err
-	}
+	perr := s.a.print(r)
 	switch r.State {
 	case "failed":
-		return reported{&codedError{exitFindings, fmt.Errorf("%s: the self-test %s", s.d.address, l.Results[0].Outcome)}}
+		return errors.Join(perr, reported{&codedError{exitFindings, fmt.Errorf("%s: the self-test %s", s.d.address, l.Results[0].Outcome)}})
 	case "aborted":
-		return reported{&codedError{exitFailed, fmt.Errorf("%s: the self-test was %s", s.d.address, l.Results[0].Outcome)}}
+		return errors.Join(perr, reported{&codedError{exitFailed, fmt.Errorf("%s: the self-test was %s", s.d.address, l.Results[0].Outcome)}})
 	}
-	return nil
+	return perr
+}
+
+// begun is an error after a test was started all the same; nil stays nil.
+func begun(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the self-test was started, but its state could not be shown: %w", err)
 }
 
 func (c selftestStartCmd) Run(ctx context.Context, a *app) error {
@@ -220,9 +226,9 @@ func (c selftestStartCmd) Run(ctx context.Context, a *app) error {
 		}
 		l, err := s.log(ctx)
 		if err != nil {
-			return err
+			return begun(err)
 		}
-		return a.print(s.result(l, false))
+		return begun(a.print(s.result(l, false)))
 	})
 }
 

@@ -69,6 +69,9 @@ func TestFull_theChangeWasDone(t *testing.T) {
 			t.Errorf("%v: exit code %d, want %d: %s", c.args, code, c.code, stderr)
 		}
 	}
+	if code, stderr := nvop("selftest", "start", "sim:"+path("d")); code != exitFailed || !strings.Contains(stderr, "the self-test was started") {
+		t.Errorf("selftest start: exit code %d: %s", code, stderr)
+	}
 	var errout, out bytes.Buffer
 	b := "sim:" + path("b")
 	execute(context.Background(), []string{"apply", b, "sim:" + path("d"), "-f", path("other.yaml"), "--dry-run", "-o", "json"}, streams{strings.NewReader(""), &out, &errout}, env)

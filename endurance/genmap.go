@@ -14,10 +14,12 @@ import (
 )
 
 const (
-	// mapEvery is how often the generation map is saved, at most; saving takes no
-	// more than a twentieth of the time.
-	mapEvery  = 10 * time.Second
-	mapBusyBy = 20
+	// mapEvery is how often the generation map is saved, at most. Saving takes no
+	// more than a twentieth of the time, and writes no more than mapBytesPerSecond on
+	// average: over months it must not wear out what the journal lies on.
+	mapEvery          = time.Second
+	mapBusyBy         = 20
+	mapBytesPerSecond = 4 << 20
 )
 
 // mapKeeper keeps a run's generation map in a file, so that a session that goes on
@@ -38,7 +40,8 @@ type mapKeeper struct {
 
 // again is when the map is saved next, after a saving that took a while.
 func (k *mapKeeper) again(now nvmeioctl.Instant, took time.Duration) {
-	k.due = now.Add(max(k.every, mapBusyBy*took))
+	wears := time.Duration(uint64(len(k.m.bytes)) * 1000 / mapBytesPerSecond * uint64(time.Millisecond))
+	k.due = now.Add(max(k.every, mapBusyBy*took, wears))
 	if k.every < mapEvery {
 		k.due = now.Add(k.every)
 	}

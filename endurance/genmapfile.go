@@ -157,9 +157,9 @@ func (m *generationMap) load(path string, number uint64) (h mapHead, err error) 
 }
 
 const (
-	// forgetMost is how many draws are made again at most to find out which blocks
-	// may have been written since a map was saved: some ten seconds. Beyond that
-	// nothing is known any more.
+	// forgetMost is how many positions are drawn again at most to find out which
+	// blocks may have been written since a map was saved: a minute or two. Beyond
+	// that nothing is known any more.
 	forgetMost = 1 << 30
 	// forgetTries is how many draws of a position are looked at: a worker draws
 	// anew as long as it has the block in flight. Should it have drawn more often,
@@ -278,7 +278,7 @@ func (m *generationMap) forget(windows []window) (bool, error) {
 	for i := range windows {
 		total += windows[i].draws()
 	}
-	if total > forgetMost/forgetTries {
+	if total > forgetMost {
 		return false, nil
 	}
 	for i := range windows {

@@ -371,8 +371,12 @@ func (l *ledger) fail(v *run.Verdict) {
 		v.Notes = append(v.Notes, fmt.Sprintf("paused %d times to cool down, %d s in all", l.cp.Pauses, l.cp.PausedNS/second1))
 	}
 	if l.cp.Outages != 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("%d times nothing could be recorded, so nothing was done, for %.1f s in all, which are not counted as time at work",
-			l.cp.Outages, float64(l.cp.OutageNS)/second1))
+		often := ""
+		if l.cp.Outages > 1 {
+			often = fmt.Sprintf(", %d times in all", l.cp.Outages)
+		}
+		v.Notes = append(v.Notes, fmt.Sprintf("for %.1f s nothing could be recorded, so nothing was done%s; that is not counted as time at work",
+			float64(l.cp.OutageNS)/second1, often))
 	}
 	if text := l.miscounted(); text != "" {
 		v.Notes = append(v.Notes, text)

@@ -276,6 +276,15 @@ func direction(write bool) string {
 	return "read"
 }
 
+// EachHistogram calls f for every recorded span of latencies of a run, in order of
+// time; what the last checkpoint holds open is not among them. The histogram is
+// f's to keep.
+func (j *Journal) EachHistogram(ctx context.Context, id string, f func(*run.Histogram, *stats.Histogram) error) error {
+	return j.readRun(ctx, "read histograms", id, func(q querier, number int64) error {
+		return eachHistogram(ctx, q, number, f)
+	})
+}
+
 func eachHistogram(ctx context.Context, q querier, number int64, f func(*run.Histogram, *stats.Histogram) error) error {
 	rows, err := q.QueryContext(ctx, `SELECT phase, is_write, second, seconds, encoded FROM histograms
 		WHERE run_id = ? ORDER BY second, phase, is_write`, number)

@@ -40,16 +40,12 @@ const (
 type noiseBin struct {
 	activeNS float64
 	ops      [2]float64
-	p99      [2]float64 // summed over the operations measured, of whose seconds it is known
-	measured [2]float64
 }
 
 func (b *noiseBin) add(o noiseBin) {
 	b.activeNS += o.activeNS
 	for i := range b.ops {
 		b.ops[i] += o.ops[i]
-		b.p99[i] += o.p99[i]
-		b.measured[i] += o.measured[i]
 	}
 }
 
@@ -83,14 +79,66 @@ func (n *noiseBins) addRow(r *journal.Row) {
 	if r.ActiveNS <= 0 {
 		return
 	}
-	b := noiseBin{activeNS: float64(r.ActiveNS), ops: [2]float64{float64(r.ReadOps), float64(r.WriteOps)}}
-	for i, l := range []*run.Latency{&r.Read, &r.Write} {
-		if l.P99NS != run.NotAvailable && l.Operations > 0 {
-			b.measured[i] = float64(l.Operations)
-			b.p99[i] = float64(l.P99NS) * b.measured[i]
-		}
+	n.add(noiseBin{activeNS: float64(r.ActiveNS), ops: [2]float64{float64(r.ReadOps), float64(r.WriteOps)}})
+}
+
+// latencyBins are the recorded latencies of one direction of a phase, each merged
+// from as many successive spans as the others, at most maxLatencyBins.
+type latencyBins struct {
+	bins []*stats.Histogram
+	each int // spans of a bin
+	last int // and of the last
+}
+
+const maxLatencyBins = 2 * maxNoiseBatches
+
+func (l *latencyBins) add(h *stats.Histogram) {
+	if n := len(l.bins); n > 0 && l.last < l.each {
+		l.bins[n-1].Merge(h)
+		l.last++
+		return
 	}
-	n.add(b)
+	if len(l.bins) == maxLatencyBins {
+		for i := range maxLatencyBins / 2 {
+			l.bins[i] = l.bins[2*i]
+			l.bins[i].Merge(l.bins[2*i+1])
+		}
+		l.bins, l.each = l.bins[:maxLatencyBins/2], 2*l.each
+	}
+	l.bins, l.each, l.last = append(l.bins, h), max(l.each, 1), 1
+}
+
+// p99 is the half-width of the interval of p99 over at most so many batches, as a
+// part of it; else why there is none.
+func (l *latencyBins) p99(batches int) (*float64, string) {
+	bins := l.bins
+	if l.last < l.each {
+		bins = bins[:len(bins)-1] // it is not whole
+	}
+	if min(batches, len(bins)) < minNoiseBatches {
+		return nil, fmt.Sprintf("%d recorded spans are fewer than %d", len(bins), minNoiseBatches)
+	}
+	batches = min(batches, len(bins))
+	size := len(bins) / batches
+	if larger := size + 1; len(bins)%batches > len(bins)/4 && len(bins)/larger >= minNoiseBatches {
+		size, batches = larger, len(bins)/larger // less is left out
+	}
+	bins = bins[len(bins)-size*batches:]
+	var values []float64
+	for i := range batches {
+		h := stats.NewHistogram()
+		for _, part := range bins[i*size : (i+1)*size] {
+			h.Merge(part)
+		}
+		ns, ok := h.Percentile(990_000)
+		if !ok {
+			return nil, "some batch has fewer than the 1,000 operations that it takes"
+		}
+		values = append(values, float64(ns))
+	}
+	x := stats.BatchMeans(values, batches)
+	part := x.HalfWidth / x.Mean
+	return &part, ""
 }
 
 // batches cuts the bins into n parts of equal numbers, the oldest remainder left out.
@@ -155,7 +203,20 @@ func noiseOf(ctx context.Context, j *journal.Journal, full *journal.Run, waf run
 	}); err != nil {
 		return nil, err
 	}
-	n.measure(&bins, rings(&full.Header.Job, waf, written))
+	var latencies [2]latencyBins
+	if err := j.EachHistogram(ctx, full.ID, func(h *run.Histogram, d *stats.Histogram) error {
+		if int64(h.Phase) == m.Phase {
+			i := 0
+			if h.Write {
+				i = 1
+			}
+			latencies[i].add(d)
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	n.measure(&bins, &latencies, rings(&full.Header.Job, waf, written))
 	return n, nil
 }
 
@@ -174,7 +235,7 @@ func rings(job *run.Job, waf run.WAF, written float64) float64 {
 }
 
 // measure fills in rates and latencies.
-func (n *noiseResult) measure(bins *noiseBins, rings float64) {
+func (n *noiseResult) measure(bins *noiseBins, latencies *[2]latencyBins, rings float64) {
 	count := int(min(rings, float64(len(bins.bins)), maxNoiseBatches))
 	if count < minNoiseBatches {
 		n.Reasons = append(n.Reasons, fmt.Sprintf("of rates: %d batches, each a ring of garbage collection long or a second, are fewer than %d", count, minNoiseBatches))
@@ -182,12 +243,17 @@ func (n *noiseResult) measure(bins *noiseBins, rings float64) {
 	}
 	n.Batches = count
 	batches := bins.batches(count)
-	for i, to := range []struct{ iops, p99 **float64 }{{&n.ReadIOPS, &n.ReadP99}, {&n.WriteIOPS, &n.WriteP99}} {
+	for i, to := range []struct {
+		name      string
+		iops, p99 **float64
+	}{{"read", &n.ReadIOPS, &n.ReadP99}, {"write", &n.WriteIOPS, &n.WriteP99}} {
 		*to.iops = relative(batches, func(b *noiseBin) (float64, bool) { return b.ops[i] / b.activeNS, b.ops[i] > 0 })
-		if p := relative(batches, func(b *noiseBin) (float64, bool) { return b.p99[i] / b.measured[i], b.measured[i] > 0 }); p != nil {
-			*to.p99 = p
-		} else if *to.iops != nil {
-			n.Reasons = append(n.Reasons, "of p99: no second of some batch had the 1,000 operations that it takes")
+		if *to.iops == nil {
+			continue
+		}
+		p99, reason := latencies[i].p99(count)
+		if *to.p99 = p99; p99 == nil {
+			n.Reasons = append(n.Reasons, fmt.Sprintf("of %s p99: %s", to.name, reason))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"nvop/endurance/run"
+	"nvop/endurance/stats"
 	"nvop/journal"
 )
 
@@ -36,12 +37,19 @@ func TestDiffer(t *testing.T) {
 	}
 }
 
-func noisyRow(writes uint64, p99 int64) journal.Row {
+func noisyRow(writes uint64) journal.Row {
 	r := journal.Row{Seconds: 1}
 	r.ActiveNS, r.WriteOps = 1e9, writes
-	r.Write = run.Latency{Operations: writes, P99NS: p99}
-	r.Read.P99NS = run.NotAvailable
 	return r
+}
+
+// span is recorded latencies about a mean.
+func span(rng *rand.Rand, operations int, mean float64) *stats.Histogram {
+	h := stats.NewHistogram()
+	for range operations {
+		h.Record(int64(mean * (1 + 0.2*rng.ExpFloat64())))
+	}
+	return h
 }
 
 // A run of any length is kept in bins whose number is bounded; nothing is lost.
@@ -50,7 +58,7 @@ func TestNoiseBins_areBounded(t *testing.T) {
 		var n noiseBins
 		want := 0.0
 		for i := range rows {
-			r := noisyRow(uint64(1000+i%7), 5000)
+			r := noisyRow(uint64(1000 + i%7))
 			want += float64(r.WriteOps)
 			n.addRow(&r)
 		}
@@ -70,7 +78,7 @@ func TestNoiseBins_areBounded(t *testing.T) {
 		}
 	}
 	var n noiseBins
-	r := noisyRow(5, 5)
+	r := noisyRow(5)
 	r.ActiveNS = 0
 	if n.addRow(&r); len(n.bins) != 0 {
 		t.Error("a row that was not at work counts")
@@ -81,16 +89,20 @@ func TestNoiseBins_areBounded(t *testing.T) {
 // twenty. Of two that differ by ten times their scatter, all are.
 func TestDifferences_coverTheTruth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
+	var latencies []*stats.Histogram
+	for range 20 {
+		latencies = append(latencies, span(rng, 2000, 100_000))
+	}
 	noisy := func(mean float64) (*noiseResult, float64) {
 		var bins noiseBins
 		ops := 0.0
 		for range 400 {
-			r := noisyRow(uint64(mean*(1+0.05*rng.NormFloat64())), 1000+rng.Int64N(100))
+			r := noisyRow(uint64(mean * (1 + 0.05*rng.NormFloat64())))
 			ops += float64(r.WriteOps)
 			bins.addRow(&r)
 		}
 		n := &noiseResult{}
-		n.measure(&bins, 100)
+		n.measure(&bins, &[2]latencyBins{{}, {bins: latencies}}, 100)
 		return n, ops / 400
 	}
 	const pairs = 300
@@ -116,18 +128,45 @@ func TestDifferences_coverTheTruth(t *testing.T) {
 	}
 }
 
+// However many spans there are, few histograms are kept, and they have all of them.
+func TestLatencyBins_areBounded(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, spans := range []int{7, 8, 64, 65, 500} {
+		var l latencyBins
+		for range spans {
+			l.add(span(rng, 200, 100_000))
+		}
+		sum := uint64(0)
+		for _, h := range l.bins {
+			sum += h.Count()
+		}
+		if len(l.bins) > maxLatencyBins || sum != uint64(200*spans) {
+			t.Errorf("%d spans: %d bins with %d latencies", spans, len(l.bins), sum)
+		}
+		part, reason := l.p99(32)
+		switch {
+		case spans == 7 && (part != nil || reason == ""), spans == 8 && (part != nil || reason == ""), spans == 64 && part != nil:
+			t.Errorf("%d spans: %v, %q", spans, part, reason)
+		case spans == 65 && part != nil: // a batch of one or two has 400 at most
+			t.Errorf("%d spans: %v", spans, *part)
+		case spans == 500 && (part == nil || *part < 0.001 || *part > 0.02):
+			t.Errorf("%d spans: %v, %q", spans, part, reason)
+		}
+	}
+}
+
 func TestNoise_tooShort(t *testing.T) {
 	var bins noiseBins
 	for range 100 {
-		r := noisyRow(10, run.NotAvailable)
+		r := noisyRow(10)
 		bins.addRow(&r)
 	}
 	n := &noiseResult{}
-	if n.measure(&bins, 7.9); n.WriteIOPS != nil || n.Batches != 0 || len(n.Reasons) != 1 {
+	if n.measure(&bins, &[2]latencyBins{}, 7.9); n.WriteIOPS != nil || n.Batches != 0 || len(n.Reasons) != 1 {
 		t.Errorf("fewer than eight rings: %+v", n)
 	}
 	n = &noiseResult{}
-	if n.measure(&bins, 8); n.WriteIOPS == nil || n.WriteP99 != nil || len(n.Reasons) != 1 {
+	if n.measure(&bins, &[2]latencyBins{}, 8); n.WriteIOPS == nil || n.WriteP99 != nil || len(n.Reasons) != 1 {
 		t.Errorf("no p99: %+v", n)
 	}
 	if r := rings(&run.Job{CapacityBytes: 100}, run.WAF{}, 0); !math.IsInf(r, 1) {
@@ -136,5 +175,29 @@ func TestNoise_tooShort(t *testing.T) {
 	waf := run.WAF{Available: true, Micro: 3_000_000}
 	if r := rings(&run.Job{CapacityBytes: 100, AlphaMilli: 1200}, waf, 1000); math.Abs(r-25) > 1e-9 {
 		t.Errorf("%g rings in 10 drive writes of 0.4", r)
+	}
+}
+
+// Whatever number of spans and of batches there is, an interval rests on eight
+// batches or more, or is not told.
+func TestLatencyBins_batches(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	whole := span(rng, 1500, 1000)
+	for spans := 1; spans < 150; spans++ {
+		var l latencyBins
+		for range spans {
+			h := stats.NewHistogram()
+			h.Merge(whole)
+			l.add(h)
+		}
+		for _, batches := range []int{8, 9, 20, 32} {
+			part, reason := l.p99(batches)
+			if (part == nil) != (spans < 8) || (part == nil) == (reason == "") {
+				t.Fatalf("%d spans, %d batches: %v, %q", spans, batches, part, reason)
+			}
+			if part != nil && *part > 1e-12 {
+				t.Fatalf("equal spans scatter by %g", *part)
+			}
+		}
 	}
 }

@@ -32,8 +32,8 @@ type Inventory struct {
 	Health     *Health     `json:"health,omitempty"`
 	// SelfTestRunning: a self-test is in progress, which a format or a deletion
 	// would end or be refused for.
-	SelfTestRunning bool `json:"self_test_running,omitempty"`
-	Firmware   *Firmware   `json:"firmware,omitempty"`
+	SelfTestRunning bool      `json:"self_test_running,omitempty"`
+	Firmware        *Firmware `json:"firmware,omitempty"`
 	// FirmwareState is what planning an update needs; nil where it was not read.
 	FirmwareState *firmware.State `json:"firmware_state,omitempty"`
 	// Features are those that were asked for.

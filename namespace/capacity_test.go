@@ -315,7 +315,7 @@ func FuzzParseSize(f *testing.F) {
 
 func TestBytes_text(t *testing.T) {
 	for n, want := range map[uint64]string{
-		0: "0 bytes", 4096: "4,096 bytes", 1 << 20: "1,048,576 bytes (1.04 MB, 1.00 MiB)",
+		0: "0 bytes", 4096: "4,096 bytes", 1 << 20: "1,048,576 bytes (1.05 MB, 1.00 MiB)",
 		total64:    "6,401,252,745,216 bytes (6.40 TB, 5.82 TiB)",
 		^uint64(0): "18,446,744,073,709,551,615 bytes (18.45 EB, 16.00 EiB)",
 	} {

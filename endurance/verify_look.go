@@ -254,14 +254,15 @@ func (x *inspector) excused(v *run.Verified, block []byte, lba uint64) {
 func (x *inspector) unreadable(t *tally, s *suspect, r *nvmeioctl.IOResult) {
 	m := run.Mismatch{Kind: run.MismatchUnreadable, LBA: s.lba, Status: uint16(r.Status)}
 	b := x.lookup.believe(s.lba, 0)
-	if b.n != 0 && !b.writes[0].open {
-		m.ExpectedGeneration = b.writes[0].generation
+	e, _ := b.expected()
+	if e.Known && len(e.Or) == 0 {
+		m.ExpectedGeneration = e.Generation
 	}
 	why := fmt.Sprintf("status 0x%04x", uint16(r.Status))
 	if r.Err != nil {
 		why = r.Err.Error()
 	}
-	m.Text = fmt.Sprintf("LBA %d: cannot be read: %s", s.lba, why)
+	m.Text = fmt.Sprintf("LBA %d: %s; cannot be read: %s", s.lba, expectation(&e), why)
 	x.wrong(t, &m)
 }
 

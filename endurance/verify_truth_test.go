@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"nvop/endurance/run"
+	"nvop/nvmeioctl"
+	"nvop/nvmeioctl/nvmespec"
 	"nvop/nvmeioctl/pattern"
 )
 
@@ -60,6 +62,33 @@ func TestVerify_rottenAfterACrashIsComparedWithWhatItWas(t *testing.T) {
 		if m.ExpectedGeneration != want[m.LBA] || m.Bytes != 1 || m.OffsetBytes != 200 || !strings.Contains(m.Text, " or, since a write failed or was under way in a crash, generation") {
 			t.Errorf("LBA %d held generation %d: %+v", m.LBA, want[m.LBA], m)
 		}
+	}
+}
+
+// Of a block in doubt that cannot be read no generation is claimed: all that may be
+// there are named.
+func TestVerify_unreadableAfterACrash(t *testing.T) {
+	job := testJob(run.PatternRandom)
+	job.Phases[0].End = run.End{Passes: 4}
+	c := crashed(t, job, 10)
+	c.disk.fail = func(op nvmeioctl.IOOp, lba uint64) (nvmespec.Status, bool) {
+		if op == nvmeioctl.OpRead && lba%100 == 3 {
+			return 0x4281, true
+		}
+		return 0, true
+	}
+	v := c.verifier(4096)
+	v.finish()
+	doubt := 0
+	for _, m := range v.mem.mismatches {
+		if several := strings.Contains(m.Text, " or, since a write failed or was under way"); m.Kind != run.MismatchUnreadable || several != (m.ExpectedGeneration == 0) {
+			t.Errorf("%+v", m)
+		} else if several {
+			doubt++
+		}
+	}
+	if doubt < 5 {
+		t.Errorf("%d of %d were in doubt", doubt, len(v.mem.mismatches))
 	}
 }
 

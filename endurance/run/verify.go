@@ -104,8 +104,10 @@ type Mismatch struct {
 	WallUnixNS int64        `json:"wall_unix_ns"`
 	Kind       MismatchKind `json:"kind"`
 	LBA        uint64       `json:"lba"`
-	// ExpectedGeneration is that of the last write of the block; 0 when it
-	// cannot be told (the order draws anew).
+	// ExpectedGeneration is that of the last write of the block. Where that one is
+	// in doubt and an earlier one may be there as well, it is the one that the block
+	// was compared with: the nearest of them, or the one that must be there at
+	// least. 0 when it cannot be told (the order draws anew).
 	ExpectedGeneration uint64 `json:"expected_generation"`
 	// FoundGeneration, FoundLBA and FoundRun are what the header says that was
 	// found; FoundHeader is false when there is none.

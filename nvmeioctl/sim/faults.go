@@ -31,8 +31,8 @@ type faultState struct {
 	// MediaErrors counts commands that failed at bad blocks.
 	MediaErrors uint64       `json:"media_errors,omitempty"`
 	Thermal     thermalCount `json:"thermal,omitzero"`
-	// StatusChanges counts how often the blocks that hosts made unreadable have
-	// become others (LSGC of log 0Eh); it wraps around.
+	// StatusChanges counts how often the blocks that are known to be unreadable
+	// have become others (LSGC of log 0Eh); it wraps around.
 	StatusChanges uint16 `json:"lba_status_changes,omitempty"`
 	// Counter is how the vendor's counters misbehave; nil is not at all.
 	Counter *counterTrouble `json:"counter,omitempty"`
@@ -80,7 +80,13 @@ type badRange struct {
 	// Told says that a host made them so (Write Uncorrectable): not the flash is
 	// bad but what is in it, and that goes when it is erased.
 	Told bool `json:"told,omitempty"`
+	// Found says that the drive knows of it: something that was read was not readable.
+	Found bool `json:"found,omitempty"`
 }
+
+// known says that the drive can say of the range, without a look at the medium,
+// that it cannot be read.
+func (b *badRange) known() bool { return !b.Write && (b.Told || b.Found) }
 
 // clone shares nothing that changes.
 func (f *faultState) clone() faultState {
@@ -380,7 +386,7 @@ func (d *Drive) suffer(e fault.Effect) error {
 // healed is without what lasts; what was counted stays counted.
 func (f *faultState) healed() faultState {
 	h := faultState{Rules: f.Rules, MediaErrors: f.MediaErrors, Thermal: f.Thermal, StatusChanges: f.StatusChanges}
-	if slices.ContainsFunc(f.Bad, func(b badRange) bool { return b.Told }) {
+	if slices.ContainsFunc(f.Bad, func(b badRange) bool { return b.known() }) {
 		h.StatusChanges++
 	}
 	h.Thermal.Above = [2]bool{}

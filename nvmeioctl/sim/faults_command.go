@@ -158,10 +158,12 @@ func (d *Drive) badBlocks(nsid uint32, lba, blocks uint64, write bool) (nvmespec
 	}
 	last := lba + blocks - 1
 	first, hit := uint64(0), false
-	for _, b := range f.Bad {
+	for i := range f.Bad {
+		b := &f.Bad[i]
 		if b.NSID != nsid || b.Write != write || b.Last < lba || b.First > last {
 			continue
 		}
+		f.find(b)
 		if at := max(b.First, lba); !hit || at < first {
 			first, hit = at, true
 		}
@@ -184,26 +186,37 @@ func (d *Drive) badBlocks(nsid uint32, lba, blocks uint64, write bool) (nvmespec
 	return 0, 0
 }
 
+// find notes that a range has been found unreadable.
+func (f *faultState) find(b *badRange) {
+	if !b.Write && !b.known() {
+		b.Found = true
+		f.StatusChanges++
+	}
+}
+
 // readable takes blocks out of those that cannot be read: they were written. True
 // is that some were made so by a host.
 func (d *Drive) readable(nsid uint32, first, last uint64) (told bool) {
 	f := &d.st.Faults
 	var left []badRange
+	known := false
 	for _, b := range f.Bad {
 		if b.NSID != nsid || b.Write || b.Last < first || b.First > last {
 			left = append(left, b)
 			continue
 		}
-		told = told || b.Told
+		told, known = told || b.Told, known || b.known()
+		before, after := b, b
+		before.Last, after.First = first-1, last+1
 		if b.First < first {
-			left = append(left, badRange{NSID: nsid, First: b.First, Last: first - 1, Told: b.Told})
+			left = append(left, before)
 		}
 		if b.Last > last {
-			left = append(left, badRange{NSID: nsid, First: last + 1, Last: b.Last, Told: b.Told})
+			left = append(left, after)
 		}
 	}
 	f.Bad = left
-	if told {
+	if known {
 		f.StatusChanges++
 	}
 	d.lookForTrouble()

@@ -32,6 +32,9 @@ func getLBAStatus(r *request) (uint32, nvmespec.Status) {
 	if f.Blocks != 0 {
 		last = f.StartLBA + uint64(f.Blocks) - 1
 	}
+	if f.Action == lbaStatusScan {
+		r.state().Faults.scan(r.cmd.NSID, f.StartLBA, last)
+	}
 	const header, descriptor = 8, 16
 	fits := int(max(f.MaxBytes, header)-header) / descriptor
 	list := nvmespec.LBAStatusList{Completion: 2, Ranges: r.state().Faults.unreadable(r.cmd.NSID, f.StartLBA, last, f.Action == lbaStatusScan)}
@@ -43,13 +46,22 @@ func getLBAStatus(r *request) (uint32, nvmespec.Status) {
 	return r.reply(b[:min(len(b), int(f.MaxBytes))])
 }
 
+// scan looks at the medium: what cannot be read is known from then on.
+func (f *faultState) scan(nsid uint32, first, last uint64) {
+	for i := range f.Bad {
+		if b := &f.Bad[i]; b.NSID == nsid && b.First <= last && b.Last >= first {
+			f.find(b)
+		}
+	}
+}
+
 // unreadable are the blocks from first to last of a namespace that cannot be
-// read, as the fewest ranges in order: those that a host made so, and with scan
-// those that only a look at the medium finds.
+// read, as the fewest ranges in order: those that are known, and with scan those
+// that only a look at the medium finds.
 func (f *faultState) unreadable(nsid uint32, first, last uint64, scan bool) []nvmespec.LBAStatusRange {
 	var bad []badRange
 	for _, b := range f.Bad {
-		if b.NSID != nsid || b.Write || !b.Told && !scan || b.Last < first || b.First > last {
+		if b.NSID != nsid || b.Write || !b.known() && !scan || b.Last < first || b.First > last {
 			continue
 		}
 		bad = append(bad, badRange{First: max(b.First, first), Last: min(b.Last, last)})

@@ -54,7 +54,10 @@ func TestGetLBAStatus(t *testing.T) {
 		want       [][2]uint64
 	}{
 		{"what is known", 0x11, 0, 0, 4096, 2, [][2]uint64{{100, 8}, {size - 1, 1}}},
+		{"a look at a part of the medium", 0x10, 200, 10, 4096, 2, nil},
+		{"which finds nothing", 0x11, 0, 0, 4096, 2, [][2]uint64{{100, 8}, {size - 1, 1}}},
 		{"a look at the medium", 0x10, 0, 0, 4096, 2, [][2]uint64{{50, 10}, {100, 20}, {size - 1, 1}}},
+		{"which is known then", 0x11, 0, 0, 4096, 2, [][2]uint64{{50, 10}, {100, 20}, {size - 1, 1}}},
 		{"a range", 0x10, 55, 50, 4096, 2, [][2]uint64{{55, 5}, {100, 5}}},
 		{"a range with none", 0x10, 200, 65535, 4096, 2, nil},
 		{"no room for all", 0x10, 0, 0, 24, 1, [][2]uint64{{50, 10}}},
@@ -68,17 +71,24 @@ func TestGetLBAStatus(t *testing.T) {
 	}
 	// A list that has room for its first dword only.
 	h.want(nvmeioctl.Command{Opcode: 0x86, NSID: 1, CDW13: 0x10 << 24, Data: make([]byte, 4)}, 0)
-	h.lbaLog(t, 2, [][2]uint64{{100, 8}, {size - 1, 1}})
+	h.lbaLog(t, 4, [][2]uint64{{50, 10}, {100, 20}, {size - 1, 1}}) // two that were told, two found
 	h.write(1, 100, dataOf(10*h.block, 1), 0)
 	if _, got := h.lbaStatus(0x10, 0, 0, 4096); len(got) != 3 {
 		t.Errorf("blocks that were written: %v", got)
 	}
-	h.lbaLog(t, 3, [][2]uint64{{size - 1, 1}})
+	h.lbaLog(t, 5, [][2]uint64{{50, 10}, {110, 10}, {size - 1, 1}})
 	armed(t, d, "heal")
 	if _, got := h.lbaStatus(0x10, 0, 0, 4096); len(got) != 0 {
 		t.Errorf("after healing: %v", got)
 	}
-	h.lbaLog(t, 4, nil)
+	h.lbaLog(t, 6, nil)
+
+	// Reading finds too.
+	armed(t, d, "media-error read nsid 1 lba 7-9")
+	h.lbaLog(t, 6, nil)
+	wantStatus(t, "a read", h.io(nvmespec.IOOpRead, 1, 8, make([]byte, h.block), 0), unrecovered)
+	wantStatus(t, "another", h.io(nvmespec.IOOpRead, 1, 7, make([]byte, h.block), 0), unrecovered)
+	h.lbaLog(t, 7, [][2]uint64{{7, 3}})
 }
 
 // lbaLog checks log 0Eh by offset: one namespace, or none.
@@ -137,7 +147,7 @@ func TestUnreadable_isTheUnion(t *testing.T) {
 		for range rapid.IntRange(0, 8).Draw(t, "ranges") {
 			first := rapid.Uint64Range(0, 60).Draw(t, "first")
 			f.Bad = append(f.Bad, badRange{NSID: rapid.Uint32Range(1, 2).Draw(t, "nsid"), First: first, Last: first + rapid.Uint64Range(0, 20).Draw(t, "more"),
-				Write: rapid.Bool().Draw(t, "write"), Told: rapid.Bool().Draw(t, "told")})
+				Write: rapid.Bool().Draw(t, "write"), Told: rapid.Bool().Draw(t, "told"), Found: rapid.Bool().Draw(t, "found")})
 		}
 		first := rapid.Uint64Range(0, 80).Draw(t, "from")
 		last := first + rapid.Uint64Range(0, 80).Draw(t, "length")
@@ -154,7 +164,7 @@ func TestUnreadable_isTheUnion(t *testing.T) {
 		for lba := range uint64(200) {
 			want := 0
 			for _, b := range f.Bad {
-				if b.NSID == 1 && !b.Write && (b.Told || scan) && lba >= b.First && lba <= b.Last && lba >= first && lba <= last {
+				if b.NSID == 1 && !b.Write && (b.Told || b.Found || scan) && lba >= b.First && lba <= b.Last && lba >= first && lba <= last {
 					want = 1
 				}
 			}

@@ -120,12 +120,15 @@ func readJobFile(ctx context.Context, path string) (*jobfile.File, error) {
 		f, err := jobfile.Parse(path, text)
 		answers <- answer{f, err}
 	}()
+	var a answer
 	select {
-	case a := <-answers:
-		return a.file, a.err
+	case a = <-answers:
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
 		return nil, &codedError{exitInterrupted, fmt.Errorf("interrupted while %s was read; nothing was done", path)}
 	}
+	return a.file, a.err
 }
 
 // drivesOf are the drives that a command line or a run file names.

@@ -114,7 +114,7 @@ func TestSimulate_rateAcrossPasses(t *testing.T) {
 	}
 }
 
-// A drive too slow for the rate: open arrivals wait ever longer, which the latency
+// Case B11, and a drive too slow for the rate: open arrivals wait ever longer, which the latency
 // from when they were due shows and the one from submission does not; closed ones
 // do not.
 func TestSimulate_openAndClosed(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"nvop/nvmeioctl/sim"
 )
 
-// A sample carries the settings that a run's numbers depend on: the LBA format,
+// Case E5: a sample carries the settings that a run's numbers depend on: the LBA format,
 // the power state and the vendor's own limit, which is not the power state
 // (PWR-11).
 func TestAdminSampler_settings(t *testing.T) {

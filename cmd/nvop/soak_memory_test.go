@@ -26,7 +26,7 @@ func residentKiB(pid int) (uint64, bool) {
 	return 0, false // a zombie has none
 }
 
-// Cases A1 to A3: a verified random soak of 61.44 TB takes the same memory from
+// Cases A1 to A3, and B1: a verified random soak of 61.44 TB takes the same memory from
 // beginning to end, however many blocks it has written. The drive is a sparse
 // file in memory that the kernel keeps; the operations draw blocks anew by a Zipf
 // law, so that many are written again and again.

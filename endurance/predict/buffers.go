@@ -44,7 +44,7 @@ func (d *Drive) buffered(w *Workload, mapped float64) float64 {
 	case JESD219:
 		classes = jesdClasses()
 	case Zipf:
-		classes = zipfClasses(w.Theta)
+		classes = w.over(mapped, d.unit()).zipf()
 	case Mixed:
 		classes = []class{{1, 1 - w.SequentialShare}}
 	default:

@@ -114,7 +114,7 @@ func (c *Course) add(q *Future, host, waf, usable float64) {
 
 // settle runs the mean field over the transient.
 func (c *Course) settle(q *Future, alpha, factor float64) error {
-	field, err := NewMeanField(FieldConfig{Alpha: alpha, Full: true, Workload: q.Workload})
+	field, err := NewMeanField(FieldConfig{Alpha: alpha, Full: true, Workload: *q.Workload.over(q.CapacityBytes*q.Workload.mapped(), q.UnitBytes)})
 	if err != nil {
 		return err
 	}

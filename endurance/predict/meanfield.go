@@ -74,7 +74,7 @@ func NewMeanField(c FieldConfig) (*MeanField, error) {
 	case JESD219:
 		f.classes = jesdClasses()
 	case Zipf:
-		f.classes = zipfClasses(c.Workload.Theta)
+		f.classes = c.Workload.zipf()
 	case Mixed, Sequential:
 		return nil, fmt.Errorf("%w: the mean field knows random writes only, no %s ones", ErrRequest, c.Workload.Kind)
 	default:

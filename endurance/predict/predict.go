@@ -148,7 +148,7 @@ func (m *model) wafOf(w *Workload, mapped float64) Interval {
 	}
 	if w.Kind != "" && w.Kind != Uniform && w.Kind != Sequential {
 		alpha := m.best.usable / mapped
-		s := m.skew(w, alpha)
+		s := m.skew(w.over(mapped, m.drive.unit()), alpha)
 		x.Low, x.Mid, x.High = x.Low*s.Low, x.Mid*s.Mid, x.High*s.High
 		spreads = append(spreads, spread{ofSeparation, (s.High - s.Low) / s.Mid})
 	}

@@ -32,6 +32,16 @@ type Workload struct {
 	// MappedRatio is how much of the capacity holds data, the rest being
 	// deallocated; 0 means all.
 	MappedRatio float64
+
+	// units is how many mapping units are written, where that is known: Zipf's ranks.
+	units float64
+}
+
+// over is the workload over so many bytes in units.
+func (w *Workload) over(mapped float64, unit uint64) *Workload {
+	v := *w
+	v.units = mapped / float64(unit)
+	return &v
 }
 
 // jesdGreedy is how far greedy collection that keeps what it moves apart from
@@ -42,11 +52,11 @@ const jesdGreedy = 0.47
 // How far a drive that is known to keep data of different lifetimes apart does so:
 // what the simulated drive, which infers a page's lifetime from the one before,
 // reached of what perfect separation would at OP 7 to 50 %. It was 0.40 to 0.50
-// under JESD219, 0.2 to 0.54 under zipf 0.8 and 0.6 to 0.8 under zipf 0.95.
+// under JESD219, 0.16 to 0.50 under zipf 0.8 and 0.39 to 0.67 under zipf 0.95.
 const (
-	separatesLow  = 0.2
+	separatesLow  = 0.15
 	separatesMid  = 0.45
-	separatesHigh = 0.8
+	separatesHigh = 0.7
 )
 
 // class is a part of the logical space with traffic of its own; both are
@@ -70,6 +80,39 @@ func zipfClasses(theta float64) []class {
 		lo = hi
 	}
 	return out
+}
+
+// zipfRanks are the classes of a Zipf law over n ranks, rank k as likely as
+// k^-theta: ranks 1, 2 to 3, 4 to 7 and so on. Many blocks are not the same as
+// endlessly many: near an exponent of 1 the first ranks of those have nearly all of
+// the traffic.
+func zipfRanks(theta, n float64) []class {
+	sum := func(from, to float64) float64 { // of k^-theta for from <= k < to
+		s := 0.0
+		for ; from < to && from < 64; from++ {
+			s += math.Pow(from, -theta)
+		}
+		if from < to { // midpoints of the rest
+			s += (math.Pow(to-.5, 1-theta) - math.Pow(from-.5, 1-theta)) / (1 - theta)
+		}
+		return s
+	}
+	n = max(1, math.Floor(n))
+	all := sum(1, n+1)
+	var out []class
+	for lo := 1.0; lo <= n; lo *= 2 {
+		hi := min(2*lo, n+1)
+		out = append(out, class{space: (hi - lo) / n, traffic: sum(lo, hi) / all})
+	}
+	return out
+}
+
+// zipf are the classes of Zipf.
+func (w *Workload) zipf() []class {
+	if w.units >= 1 {
+		return zipfRanks(w.Theta, w.units)
+	}
+	return zipfClasses(w.Theta)
 }
 
 // mixedLogWAF is collection from one first-in-first-out log that all classes
@@ -192,7 +235,7 @@ func (w *Workload) skew(alpha float64) Interval {
 	case JESD219, Zipf:
 		classes := jesdClasses()
 		if w.Kind == Zipf {
-			classes = zipfClasses(w.Theta)
+			classes = w.zipf()
 		}
 		apart, together = separatedWAF(alpha, classes), mixedLogWAF(alpha, classes)
 		one = uniform + jesdGreedy*(together-uniform)

@@ -29,6 +29,40 @@ func TestSkew_jesd219Table(t *testing.T) {
 	}
 }
 
+// Ranks in classes have the traffic that their sums have, and endlessly many more
+// of it at the top.
+func TestZipfRanks(t *testing.T) {
+	for _, theta := range []float64{0, 0.5, 0.8, 0.95, 0.999} {
+		for _, n := range []int{1, 2, 63, 64, 1000, 200_000} {
+			weights := make([]float64, n)
+			all := 0.0
+			for k := range weights {
+				weights[k] = math.Pow(float64(k+1), -theta)
+				all += weights[k]
+			}
+			space, traffic, at := 0.0, 0.0, 0
+			for _, c := range zipfRanks(theta, float64(n)) {
+				ranks := int(math.Round(c.space * float64(n)))
+				sum := 0.0
+				for range ranks {
+					sum += weights[at]
+					at++
+				}
+				if math.Abs(c.traffic-sum/all) > 1e-5 {
+					t.Errorf("theta %g, %d ranks: %d up to %d have %.6f, in fact %.6f", theta, n, ranks, at, c.traffic, sum/all)
+				}
+				space, traffic = space+c.space, traffic+c.traffic
+			}
+			if at != n || math.Abs(space-1) > 1e-9 || math.Abs(traffic-1) > 1e-9 {
+				t.Errorf("theta %g, %d ranks: %d ranks, space %g, traffic %g", theta, n, at, space, traffic)
+			}
+		}
+	}
+	if top := zipfRanks(0.95, 1.9e9)[0].traffic; top > 0.03 || zipfClasses(0.95)[0].traffic < 0.4 {
+		t.Errorf("the first of two billion ranks has %.3f", top)
+	}
+}
+
 func TestUnitFactor(t *testing.T) {
 	jesd := Workload{Kind: JESD219}
 	for unit, want := range map[uint64]float64{4096: 1.032, 8192: 1.435, 16384: 2.347, 32768: 4.32, 65536: 8.38} {

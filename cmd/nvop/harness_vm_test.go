@@ -34,17 +34,20 @@ const (
 )
 
 // vmCases are all cases, in the order in which they run in one boot: what only
-// reads first, what changes a drive's geometry last.
+// reads first, what changes a drive's geometry last, and what takes a drive away
+// in the end.
 //
-// Those of io_uring, which take a minute each, run only when NVOP_VM_ONLY names
-// them.
+// longVMCases run only when NVOP_VM_ONLY names them.
 func vmCases() []vm.Case {
-	cases := slices.Concat(kernelCases(), readCases(), refusalCases(), changeCases(), soakCases(), resetCases())
-	if os.Getenv(envOnly) != "" {
-		cases = append(cases, slices.Concat(uringCases(), uringLossCases())...)
+	cases := slices.Concat(kernelCases(), readCases(), refusalCases(), changeCases(), soakCases(), uringCases(), resetCases(), uringLossCases())
+	if os.Getenv(envOnly) == "" {
+		cases = slices.DeleteFunc(cases, func(c vm.Case) bool { return slices.Contains(longVMCases(), c.Name) })
 	}
 	return chosen(cases)
 }
+
+// longVMCases show little that shorter ones do not, and take half a minute each.
+func longVMCases() []string { return []string{"uring/block-node", "uring/protection"} }
 
 // chosen leaves out the cases whose names contain none of the words of
 // NVOP_VM_ONLY, which are separated by commas; without words all stay.

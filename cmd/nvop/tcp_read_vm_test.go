@@ -121,7 +121,7 @@ func guestTCPReadPBlaze7(t *testing.T) {
 	}, "list", "-v")
 	cli(t, says{
 		"vid": "7263", "ssvid": "7263", "sn": "RSP7", "mn": model, "fr": "0B100100", "ieee": "9180499", // 0x8c1553
-		"mdts": "7", "cntlid": "1", "ver": "131072", "oaes": "768", "cntrltype": "1", "oacs": "30", "acl": "3", "aerl": "3",
+		"mdts": "7", "cntlid": "1", "ver": "131072", "oaes": "768", "cntrltype": "1", "oacs": "542", "acl": "3", "aerl": "3",
 		"frmw": "55", "lpa": "62", "elpe": "62", "npss": "4", "apsta": "0", "wctemp": "346", "cctemp": "353", "mtfa": "50",
 		"tnvmcap": "7681501126656", "unvmcap": "0", "edstt": "12", "fwug": "1", "kas": "10", "sqes": "102", "cqes": "68",
 		"maxcmd": "128", "nn": "128", "oncs": "471", "fna": "4", "vwc": "0", "sgls": "3145729", "mnan": "128", "subnqn": s.nqn,

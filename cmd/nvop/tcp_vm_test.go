@@ -37,8 +37,8 @@ func tcpCases() []vm.Case {
 // its pace. They run when NVOP_VM_ONLY names them.
 func longTCPCases() []string {
 	return []string{
-		"tcp/codec-record", "tcp/codec-background", "tcp/soak-two-drives", "tcp/fault-soak", "tcp/fault-edit", "tcp/fault-media-error",
-		"tcp/hosts-over-restart", "tcp/verify-killed", "tcp/verify-61tb-memory", "tcp/spec-audit",
+		"tcp/codec-record", "tcp/codec-background", "tcp/soak-two-drives", "tcp/fault-soak", "tcp/fault-edit",
+		"tcp/verify-killed", "tcp/verify-61tb-memory", "tcp/spec-audit",
 		"tcp/spec-kill-at-format-rollback", "tcp/spec-kill-at-setfeature-resume", "tcp/fw-kill-at-fwdownload-resume",
 	}
 }

@@ -140,6 +140,8 @@ func TestQueue_olderKernels(t *testing.T) {
 	} {
 		for _, one := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d.%d one thread %v", c.version.major, c.version.minor, one), func(t *testing.T) {
+				runtime.LockOSThread() // each has a goroutine of its own
+				defer runtime.UnlockOSThread()
 				q, err := newQueue(older(c.version), plain(t), nil, Options{Depth: 4, Write: true, OneThread: one})
 				if err != nil {
 					t.Fatal(err)

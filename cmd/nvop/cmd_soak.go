@@ -246,7 +246,7 @@ func (c soakResumeCmd) all(ctx context.Context, a *app, g *soakGroup) error {
 			continue
 		}
 		if err := g.addRun(ctx, info, ""); err != nil {
-			g.failed(info, err)
+			g.failed(ctx, info, err)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -284,7 +284,7 @@ func (g *soakGroup) addRun(ctx context.Context, info journal.RunInfo, address st
 	if err := t.same(info.Header); err != nil {
 		return errors.Join(err, t.close())
 	}
-	s := &soakSession{app: g.app, target: t, kinds: g.kinds, job: info.Header.Job, flags: flags, from: info.ID, header: info.Header}
+	s := &soakSession{app: g.app, target: t, kinds: g.kinds, job: info.Header.Job, flags: flags, from: info.ID, before: info, header: info.Header}
 	g.sessions = append(g.sessions, s)
 	return nil
 }

@@ -153,6 +153,18 @@ func (a *app) standing(ctx context.Context, j *journal.Journal, info journal.Run
 	return r, err
 }
 
+// standingOf is the same for a run whose journal is not open; where it cannot be
+// read, what is known of the run.
+func (a *app) standingOf(ctx context.Context, info journal.RunInfo) (r soakResult, err error) {
+	path, _ := a.journalFile()
+	j, err := a.openJournal(ctx, journal.ReadOnly)
+	if err != nil {
+		return statusOf(info, path, false), err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	return a.standing(ctx, j, info)
+}
+
 // soFar fills in what the journal has of a run without a verdict: time at work,
 // WAF of the present workload, health, and the phases that are over.
 func (r *soakResult) soFar(full *journal.Run) run.WAF {

@@ -77,13 +77,12 @@ func (g *soakGroup) add(ctx context.Context, d jobfile.Drive, f *jobfile.File) e
 	return checkRatios(&s.job)
 }
 
-// failed notes a run that cannot go on.
-func (g *soakGroup) failed(info journal.RunInfo, err error) {
-	path, _ := g.app.journalFile()
-	r := statusOf(info, path, false)
+// failed notes a run that cannot go on, with what it came to so far.
+func (g *soakGroup) failed(ctx context.Context, info journal.RunInfo, err error) {
+	r, jerr := g.app.standingOf(ctx, info)
 	r.Verdict, r.Reason = "not started", err.Error()
 	g.notStarted = append(g.notStarted, r)
-	g.worst = worse(g.worst, err)
+	g.worst = worse(g.worst, errors.Join(err, jerr))
 }
 
 // prepare gets consent for every drive, then takes all locks and the journal.
@@ -157,7 +156,7 @@ func (g *soakGroup) resume(ctx context.Context) (err error) {
 			going = append(going, s)
 			continue
 		}
-		g.failed(journal.RunInfo{ID: s.from, Header: s.header, State: run.StateInterrupted}, err)
+		g.failed(ctx, s.before, err)
 		left = append(left, s.close())
 	}
 	g.sessions = going

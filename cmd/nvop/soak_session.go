@@ -24,8 +24,9 @@ type soakSession struct {
 	kinds  []inuse.Kind
 	job    run.Job
 	flags  soakFlags
-	// from is the run that is resumed; empty for a new one.
+	// from is the run that is resumed, empty for a new one, and before how it stood.
 	from     string
+	before   journal.RunInfo
 	header   run.Header
 	lock     *driveLock
 	journal  *journal.Journal
@@ -57,7 +58,7 @@ func (s *soakSession) agree(ctx context.Context, what string) error {
 			consent.ConfirmSerial = serialFor(consent.ConfirmSerial, t.serial)
 			losses := []string{fmt.Sprintf("destroys all data of namespace %d", t.ns.NSID)}
 			if err := s.app.confirm(ctx, consent, t.serial, what, losses); err != nil {
-				return err
+				return s.consentRemedy(err)
 			}
 		}
 		if err := t.hold(); err != nil {
@@ -65,6 +66,17 @@ func (s *soakSession) agree(ctx context.Context, what string) error {
 		}
 	}
 	return s.probe()
+}
+
+// consentRemedy names what a run can be looked at with before it is resumed, which
+// has no --dry-run.
+func (s *soakSession) consentRemedy(err error) error {
+	e, ok := errors.AsType[*nvmeioctl.RefusedError](err)
+	if !ok || s.from == "" || s.flags.ConfirmSerial != "" {
+		return err
+	}
+	e.Remedy = fmt.Sprintf("add --confirm-serial %s (nvop soak status %s shows what goes on)", s.target.serial, s.from)
+	return err
 }
 
 // serialFor picks a drive's serial number out of a list of them; where it is not

@@ -24,7 +24,7 @@ func mayReplace(path string, begins string, inputs ...string) error {
 		return refuse("%v", err)
 	}
 	for _, in := range inputs {
-		if in != "" && sameFile(target, in) {
+		if in != "" && isSameFile(target, in) {
 			return refuse("this command uses it as %s", in)
 		}
 	}
@@ -69,9 +69,9 @@ func replaceable(path string) (string, error) {
 	return path, nil
 }
 
-// sameFile says that two names are of one file: by device and inode, and by
+// isSameFile says that two names are of one file: by device and inode, and by
 // directory and name where a file is not there yet.
-func sameFile(a, b string) bool {
+func isSameFile(a, b string) bool {
 	ia, erra := os.Stat(a)
 	ib, errb := os.Stat(b)
 	if erra == nil && errb == nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -72,6 +73,40 @@ func findingRows(list []audit.Finding) [][]string {
 	return rows
 }
 
+// How older reports begin, which may be replaced.
+const (
+	junitBegins      = xml.Header + `<testsuites name="nvop audit `
+	prometheusBegins = "# HELP nvop_audit_"
+)
+
+// checkOutputs refuses files that the reports must not replace.
+func (c auditCmd) checkOutputs(a *app, addresses []string) error {
+	inputs := []string{c.File}
+	if path, err := a.journalFile(); err == nil {
+		inputs = append(inputs, path, path+"-wal", path+"-shm")
+	}
+	for _, address := range addresses {
+		for _, kind := range []string{"sim:", "replay:"} {
+			if name, ok := strings.CutPrefix(address, kind); ok {
+				inputs = append(inputs, name)
+			}
+		}
+	}
+	if c.JUnit == "-" || c.Prometheus == "-" {
+		return usagef("a report is written as a file: - is no file (-o json prints the findings)")
+	}
+	for _, out := range []struct{ path, begins string }{{c.JUnit, junitBegins}, {c.Prometheus, prometheusBegins}} {
+		if out.path == "" {
+			continue
+		}
+		if err := mayReplace(out.path, out.begins, inputs...); err != nil {
+			return err
+		}
+		inputs = append(inputs, out.path)
+	}
+	return nil
+}
+
 func (c auditCmd) Run(ctx context.Context, a *app) error {
 	specs, err := c.read()
 	if err != nil {
@@ -82,6 +117,9 @@ func (c auditCmd) Run(ctx context.Context, a *app) error {
 		if addresses, err = everyDrive(); err != nil {
 			return err
 		}
+	}
+	if err := c.checkOutputs(a, addresses); err != nil {
+		return err
 	}
 	results := make([]judged, len(addresses))
 	quiet := a.shared()
@@ -181,8 +219,11 @@ func writeNew(path string, write func(io.Writer) error) error {
 }
 
 // writeWhole writes a file beside its place and moves it there, so that a reader
-// never sees half of it.
+// never sees half of it. See [mayReplace] for what it may replace.
 func writeWhole(path string, write func(io.Writer) error) (err error) {
+	if path, err = replaceable(path); err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ type soakStartCmd struct {
 
 // watchFlags say who is told of a run besides the journal.
 type watchFlags struct {
-	OnEvent []string `help:"Run this program at each event, told by environment variables (NVOP_EVENT, NVOP_EVENT_TEXT, NVOP_RUN, NVOP_SERIAL ...), without a shell; given again, its arguments, and with = where one begins with a dash: --on-event=-v." placeholder:"PROGRAM" sep:"none"`
+	OnEvent []string `help:"Run this program at each event, told by environment variables (NVOP_EVENT, NVOP_EVENT_TEXT, NVOP_RUN, NVOP_SERIAL ...), without a shell; given again, its arguments, and with = where one begins with a dash: --on-event=-v. It may take 30 s for an event and is killed then; at the end the last events are waited for as long." placeholder:"PROGRAM" sep:"none"`
 	Metrics string   `type:"path" help:"Keep figures in this file for a Prometheus node exporter's textfile collector." placeholder:"FILE.prom"`
 }
 
@@ -175,6 +175,9 @@ func (c soakStartCmd) Run(ctx context.Context, a *app) (err error) {
 		}
 	}
 	if c.DryRun {
+		if err := a.notOurs(g.watch.Metrics, g.sessions); err != nil {
+			return err
+		}
 		return a.print(g.plan(ctx, f))
 	}
 	if err := g.prepare(ctx, "soak start "+cmp.Or(c.RW, c.Workload, c.File)); err != nil {

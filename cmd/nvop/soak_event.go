@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -21,8 +22,10 @@ const (
 	eventQueue = 256
 	// eventMost is how long the program may take for one event.
 	eventMost = 30 * time.Second
-	// eventsAtEnd is how long the last events are waited for.
-	eventsAtEnd = 60 * time.Second
+	// eventsAtEnd is how long the last events are waited for, and eventsHush for how
+	// long of that without a word.
+	eventsAtEnd = 30 * time.Second
+	eventsHush  = 500 * time.Millisecond
 )
 
 // eventProgram finds the program of --on-event. It is run as it is: nothing
@@ -70,19 +73,30 @@ type eventRunner struct {
 	queue chan []string // environments
 	done  chan struct{}
 	stop  context.CancelFunc
-	// most is how long the program may take, and atEnd the last events.
-	most, atEnd time.Duration
-	failed      int
+	// most is how long the program may take, atEnd the last events, and hush how
+	// long of that nothing is said.
+	most, atEnd, hush time.Duration
+	failed            int
+	// cut counts events that were queued when the wait at the end was over.
+	cut int
 	// dropped counts events that found the queue full.
 	dropped atomic.Int64
 }
 
 func newEventRunner(args []string, note func(string, ...any)) *eventRunner {
 	ctx, stop := context.WithCancel(context.Background())
-	e := &eventRunner{args: args, note: note, queue: make(chan []string, eventQueue), done: make(chan struct{}), stop: stop, most: eventMost, atEnd: eventsAtEnd}
+	e := &eventRunner{args: args, note: note, queue: make(chan []string, eventQueue), done: make(chan struct{}), stop: stop, most: eventMost, atEnd: eventsAtEnd, hush: eventsHush}
 	go func() {
 		defer close(e.done)
+		// The kernel takes the death of the thread that started a program for that of
+		// this process: it has to be one that stays.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		for env := range e.queue {
+			if ctx.Err() != nil {
+				e.cut++
+				continue
+			}
 			e.one(ctx, env)
 		}
 	}()
@@ -122,13 +136,14 @@ func (e *eventRunner) put(env []string) {
 }
 
 // one runs the program once. It has no terminal, its output goes nowhere, and when
-// its time is over it is killed with all it started.
-func (e *eventRunner) one(ctx context.Context, env []string) {
-	ctx, cancel := context.WithTimeout(ctx, e.most)
+// its time is over it is killed with all it started. Where this process is killed,
+// the program is too.
+func (e *eventRunner) one(atEnd context.Context, env []string) {
+	ctx, cancel := context.WithTimeout(atEnd, e.most)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, e.args[0], e.args[1:]...)
 	cmd.Env = append(cmd.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
@@ -138,20 +153,30 @@ func (e *eventRunner) one(ctx context.Context, env []string) {
 	if e.failed++; e.failed > 3 {
 		return // said often enough; the journal has the events
 	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("it took longer than %s", e.most)
+	switch {
+	case atEnd.Err() != nil:
+		err = fmt.Errorf("killed: it was still at work %s after the end", e.atEnd)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("killed: it took longer than %s for one event", e.most)
 	}
 	e.note("--on-event %s: %v", e.args[0], err)
 }
 
-// close waits for what is queued, but not forever.
+// close waits for what is queued, but not forever, and says so where it takes long.
 func (e *eventRunner) close() {
 	close(e.queue)
 	timer := time.AfterFunc(e.atEnd, e.stop)
 	defer timer.Stop()
+	hush := time.NewTimer(e.hush)
+	defer hush.Stop()
+	select {
+	case <-e.done:
+	case <-hush.C:
+		e.note("waiting up to %s for the event program %s", e.atEnd, e.args[0])
+	}
 	<-e.done
 	e.stop()
-	if n := e.dropped.Load(); n != 0 || e.failed > 3 {
+	if n := e.dropped.Load() + int64(e.cut); n != 0 || e.failed > 3 {
 		e.note("--on-event %s: %d events were not told, %d times it failed", e.args[0], n, e.failed)
 	}
 }

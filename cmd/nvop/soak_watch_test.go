@@ -43,7 +43,7 @@ func TestEventRunner_hangingProgram(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	var s said
 	e := newEventRunner([]string{"/bin/sh", "-c", `sleep 1000 & echo $! >"` + pid + `"; wait`}, s.note)
-	e.most, e.atEnd = time.Hour, 100*time.Millisecond
+	e.most, e.atEnd, e.hush = time.Hour, 100*time.Millisecond, 0
 	began := time.Now()
 	for i := range 2 * eventQueue {
 		e.tell(someRun(), []run.Event{{Kind: run.EventPaused, Second: int64(i)}}, nil)
@@ -62,6 +62,10 @@ func TestEventRunner_hangingProgram(t *testing.T) {
 	e.close()
 	if !strings.Contains(s.String(), "events behind") {
 		t.Errorf("nothing is said of dropped events: %s", s.String())
+	}
+	if text := s.String(); !strings.Contains(text, "waiting up to 100ms for the event program /bin/sh") ||
+		!strings.Contains(text, "killed: it was still at work 100ms after the end") || strings.Contains(text, "context canceled") || strings.Count(text, "\n") != 4 {
+		t.Errorf("what is said of the end: %s", text)
 	}
 	if _, err := strconv.Atoi(child); err != nil {
 		t.Fatalf("the program did not begin: %q", child)
@@ -82,6 +86,7 @@ func TestEventRunner_environment(t *testing.T) {
 	dir := t.TempDir()
 	var s said
 	e := newEventRunner([]string{"/bin/sh", "-c", `printf '%s|%s|%s|%s|%s\n' "$NVOP_EVENT" "$NVOP_EVENT_COUNT" "$NVOP_SERIAL" "$NVOP_EVENT_TEXT" "$NVOP_EXIT_CODE" >>"$0"`, filepath.Join(dir, "out")}, s.note)
+	e.most, e.atEnd, e.hush = time.Hour, time.Hour, time.Hour
 	subject := someRun()
 	subject.header.Serial = `$(touch ` + dir + `/pwned);"'`
 	events := []run.Event{{Kind: run.EventIOError, Count: 1, Text: "first"}, {Kind: run.EventStopped, Text: "`id`"}, {Kind: run.EventIOError, Count: 41}}

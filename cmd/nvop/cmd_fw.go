@@ -287,7 +287,7 @@ type fwCommitCmd struct {
 }
 
 func (fwCommitCmd) Help() string {
-	return "Action 0 only stores: no reset activates it. Action 3 needs a drive that reports it, and a model known to survive it.\n\nExample: nvop fw commit /dev/nvme0 --slot 2 --action 2 --confirm-serial S1234"
+	return "Action 0 only stores: no reset activates it, unless that slot is the one to run next already (exit code 8). Action 3 needs a drive that reports it, and a model known to survive it.\n\nExample: nvop fw commit /dev/nvme0 --slot 2 --action 2 --confirm-serial S1234"
 }
 
 func (c fwCommitCmd) Run(ctx context.Context, a *app) error {

@@ -286,6 +286,49 @@ func TestUpdate_slotBecameActive(t *testing.T) {
 	}
 }
 
+// TestUpdate_storeIntoNext: action 0 into the slot that is to run next changes what
+// the next reset activates, and says so: before, after, and when it is looked at again.
+func TestUpdate_storeIntoNext(t *testing.T) {
+	r := newRig(t, nil)
+	first, second := r.image("ONE", 8192), r.image("TWO", 8192)
+	r.must(r.plan(firmware.Want{Revision: "ONE", Slot: 2}, &first, firmware.Options{}))
+	p := r.plan(firmware.Want{Revision: "TWO", Slot: 2, Activate: firmware.ActivateStore}, &second, firmware.Options{})
+	notes := strings.Join(p.Notes, " ")
+	if p.Pending == firmware.ResetNone || strings.Contains(notes, "no reset activates") || !strings.Contains(notes, "a reset activates") {
+		t.Errorf("pending %q, notes %v", p.Pending, p.Notes)
+	}
+	if title := p.Steps[0].Title; !strings.Contains(title, "to run after the next reset") {
+		t.Errorf("title %q", title)
+	}
+	if undo := p.Steps[0].UndoText; strings.Contains(undo, "nothing activates") {
+		t.Errorf("undo %q", undo)
+	}
+	rep := r.must(p)
+	rec := r.record(p, rep)
+	if rec.Phase != firmware.PhaseStaged || firmware.PendingAfter(p.Steps, rep.States) != firmware.ResetController {
+		t.Errorf("record %+v", rec)
+	}
+	again := r.plan(firmware.Want{Revision: "TWO", Slot: 2, Activate: firmware.ActivateStore}, &second, firmware.Options{})
+	if !again.AlreadySo || again.Pending == firmware.ResetNone {
+		t.Errorf("again: %+v", again)
+	}
+	// A record of a mere store, from before or from a slot that became the next one
+	// since, is judged by the slots as they are.
+	stored := rec
+	stored.Phase, stored.Pending = firmware.PhaseStored, firmware.ResetNone
+	if j := firmware.Judge(stored, r.state()); j.Phase != firmware.PhaseStaged || j.Pending == firmware.ResetNone {
+		t.Errorf("judged %+v", j)
+	}
+	if err := r.drive.ResetController(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []firmware.Record{rec, stored} {
+		if j := firmware.Judge(x, r.state()); j.Phase != firmware.PhaseActive {
+			t.Errorf("after the reset: %+v of %+v", j, x)
+		}
+	}
+}
+
 // TestUpdate_storeOnly: FW-29. Action 0 only stores, and says so.
 func TestUpdate_storeOnly(t *testing.T) {
 	r := newRig(t, nil)

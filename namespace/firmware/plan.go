@@ -110,6 +110,10 @@ func (pl *planner) already() bool {
 			return false
 		}
 		pl.p.Slot = s.Slots[i].Number
+		if pending && slot == pl.p.Slot {
+			pl.p.Pending = ResetUnknown.stronger(pl.quirks.reset)
+			pl.note("slot %d is the one to run next: a reset activates revision %s", slot, revision)
+		}
 	case s.Running == w.Revision && (!pending || revision == w.Revision):
 		pl.p.Slot = s.Active
 	case pending && revision == w.Revision && w.activation() == ActivateStage:
@@ -207,7 +211,15 @@ func (pl *planner) after(p params) error {
 	strongest := ResetController.stronger(pl.quirks.reset)
 	switch pl.w.activation() {
 	case ActivateStore:
-		pl.note("the image is only stored: no reset activates it")
+		switch slot, _ := pl.s.Slot(p.Slot); {
+		case slot.Next && (!slot.Active || pl.s.Running != p.Revision):
+			pl.p.Pending = strongest
+			pl.note("slot %d is the one to run next already: a reset activates what is stored in it", p.Slot)
+		case slot.Active:
+			pl.note("slot %d is the one that runs: the drive goes on with revision %s, and may load what the slot holds then when it starts again", p.Slot, pl.s.Running)
+		default:
+			pl.note("the image is only stored: no reset activates it")
+		}
 	case ActivateLive:
 		pl.p.Disturbs = true
 		pl.note("the controller stops for up to %s while it activates", p.Wait)
@@ -404,7 +416,7 @@ func (p params) step(kind string, s State) (txn.Step, error) {
 	case kind == KindDownload:
 		step.Title = "transfer a firmware image"
 	case p.Image != nil:
-		step.Title = fmt.Sprintf("load %s into slot %d, %s", what, p.Slot, actionText(p.Action))
+		step.Title = fmt.Sprintf("load %s into slot %d, %s", what, p.Slot, p.actionText())
 	default:
 		step.Title = fmt.Sprintf("%s: slot %d, %s", what, p.Slot, p.Action)
 	}
@@ -424,10 +436,12 @@ func (p params) step(kind string, s State) (txn.Step, error) {
 	return step, nil
 }
 
-func actionText(a nvmespec.CommitAction) string {
-	switch a {
+func (p params) actionText() string {
+	switch p.Action {
 	case nvmespec.CommitStore:
-		return "not to be activated"
+		if !p.Before.slot(p.Slot).Next {
+			return "not to be activated"
+		}
 	case nvmespec.CommitActivateNow:
 		return "and activate it at once"
 	}
@@ -440,7 +454,7 @@ func (p params) undoText(s State) string {
 	switch {
 	case p.Action >= nvmespec.CommitBootPartition:
 		return "cannot be undone: what the boot partition held is not kept"
-	case p.Action == nvmespec.CommitStore:
+	case p.Action == nvmespec.CommitStore && s.Next != p.Slot:
 		return "not needed: nothing activates it; what the slot held before is not brought back"
 	case !ok || s.Active == p.Slot && p.stores():
 		return "cannot be undone: the slot of the revision that runs is overwritten"

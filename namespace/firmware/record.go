@@ -148,13 +148,30 @@ func Judge(r Record, s State) Judgement {
 		return Judgement{Phase: PhaseFailed, Remedy: "load the image again",
 			Text: fmt.Sprintf("slot %d should hold revision %s and holds %q; revision %s runs", r.Slot, r.Revision, slot.Revision, s.Running)}
 	case r.Phase == PhaseStored:
-		return Judgement{Phase: PhaseStored, Text: fmt.Sprintf("revision %s is in slot %d, and nothing activates it", r.Revision, r.Slot)}
+		return judgeStored(r, s)
 	case r.Phase == PhaseFailed:
 		return Judgement{Phase: PhaseFailed, Text: fmt.Sprintf("revision %s should run and revision %s runs", r.Revision, s.Running)}
 	case r.Phase == PhaseActive:
 		return Judgement{Phase: PhaseFailed, Text: fmt.Sprintf("revision %s ran and revision %s runs now", r.Revision, s.Running)}
 	}
 	return judgeStaged(r, s)
+}
+
+// judgeStored tells an image that lies in its slot from one that runs next, or runs
+// by now, by what was done since.
+func judgeStored(r Record, s State) Judgement {
+	_, next, pending := s.Pending()
+	switch {
+	case pending && next == r.Slot:
+		return Judgement{Phase: PhaseStaged, Pending: ResetUnknown, Remedy: ResetUnknown.Remedy(),
+			Text: fmt.Sprintf("revision %s was only stored, but slot %d is the one to run next: a reset activates it; revision %s runs", r.Revision, r.Slot, s.Running)}
+	case s.Active == r.Slot && s.Running == r.Revision:
+		return Judgement{Phase: PhaseActive, Text: fmt.Sprintf("revision %s was only stored, and runs from slot %d", r.Revision, r.Slot)}
+	case s.Active == r.Slot:
+		return Judgement{Phase: PhaseStored,
+			Text: fmt.Sprintf("revision %s is in slot %d, from which revision %s runs; the drive may load it when it starts again", r.Revision, r.Slot, s.Running)}
+	}
+	return Judgement{Phase: PhaseStored, Text: fmt.Sprintf("revision %s is in slot %d, and nothing activates it", r.Revision, r.Slot)}
 }
 
 // judgeStaged tells a slot that still waits from one that was passed over (cases

@@ -134,6 +134,11 @@ func (p params) judge(now State, done admin.Committed) (Record, error) {
 		return r, notStoredf("the drive answered success, but slot %d holds %q and not revision %s%s", p.Slot, slot.Revision, r.Revision, fate(slot))
 	}
 	if p.Action == nvmespec.CommitStore {
+		// A slot that was to run next before still is: storing changed what runs then.
+		if _, next, pending := now.Pending(); pending && next == p.Slot {
+			r.Phase, r.NextSeen, r.Pending = PhaseStaged, true, ResetController.stronger(p.Reset)
+			r.Note = fmt.Sprintf("the commit only stored, but slot %d is the one to run next: a reset activates it", p.Slot)
+		}
 		return r, nil
 	}
 	return p.judgeActivation(r, now, done)
@@ -251,7 +256,7 @@ func (u updater) back(s *txn.Scope, p params, now State) (params, bool, error) {
 	held, _ := now.Slot(old.Active)
 	want := old.slot(old.Active)
 	switch {
-	case s.Step.Kind == KindDownload, p.Action == nvmespec.CommitStore && p.Slot != old.Active:
+	case s.Step.Kind == KindDownload, p.Action == nvmespec.CommitStore && p.Slot != old.Active && p.Slot != old.Next:
 		return p, false, nil
 	case p.stores() && p.Slot == old.Active:
 		if held.Revision == want.Revision && left.Phase == "" {

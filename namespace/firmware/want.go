@@ -22,7 +22,7 @@ const (
 	// allow-list.
 	ActivateLive Activation = "live"
 	// ActivateStore stores the image in its slot and nothing more (commit action
-	// 0): no reset activates it.
+	// 0): no reset activates it, unless that slot is the one to run next already.
 	ActivateStore Activation = "store"
 )
 

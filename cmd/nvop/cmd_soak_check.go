@@ -37,6 +37,9 @@ func (c soakCheckCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	if len(c.Addresses) == 0 && len(f.Drives) == 0 {
+		if err := a.checkMetrics(f.Metrics); err != nil {
+			return err
+		}
 		return a.print(planOfFile(f))
 	}
 	drives, err := drivesOf(c.Addresses, f)
@@ -54,6 +57,9 @@ func (c soakCheckCmd) Run(ctx context.Context, a *app) (err error) {
 		if err := g.add(ctx, d, f); err != nil {
 			return inFile(err, c.File)
 		}
+	}
+	if err := a.notOurs(g.watch.Metrics, g.sessions); err != nil {
+		return err
 	}
 	return a.print(g.plan(ctx, f))
 }

@@ -69,7 +69,7 @@ func (c soakUnitCmd) Run(ctx context.Context, a *app) error {
 		args = append(args, flags...)
 	}
 	if c.Metrics != "" {
-		if _, err := metricsPath(c.Metrics); err != nil {
+		if err := a.checkMetrics(c.Metrics); err != nil {
 			return err
 		}
 		args = append(args, "--metrics="+c.Metrics)

@@ -95,6 +95,9 @@ func (g *soakGroup) prepare(ctx context.Context, what string) (err error) {
 			return err
 		}
 	}
+	if err := g.app.notOurs(g.watch.Metrics, g.sessions); err != nil {
+		return err
+	}
 	if g.journal, err = g.app.openJournal(ctx, journal.ReadWrite); err != nil {
 		return err
 	}
@@ -132,6 +135,9 @@ func (g *soakGroup) resume(ctx context.Context) (err error) {
 			return err
 		}
 		return g.run(ctx)
+	}
+	if err := g.app.notOurs(g.watch.Metrics, g.sessions); err != nil {
+		return err
 	}
 	if len(g.sessions) != 0 {
 		if g.journal, err = g.app.openJournal(ctx, journal.ReadWrite); err != nil {

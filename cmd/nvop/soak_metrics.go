@@ -124,7 +124,11 @@ func (m *metricsFile) write() {
 	m.mu.Lock()
 	text := metricsText(m.runs)
 	m.mu.Unlock()
-	if err := replaceFile(m.path, text); err != nil && !m.told {
+	err := mayReplace(m.path, metricsBegin)
+	if err == nil {
+		err = replaceFile(m.path, text)
+	}
+	if err != nil && !m.told {
 		m.told = true
 		m.note("--metrics: %v", err)
 	} else if err == nil {
@@ -151,6 +155,9 @@ func metricsPath(path string) (string, error) {
 		if path, err = filepath.EvalSymlinks(path); err != nil {
 			return "", usagef("--metrics: %v", err)
 		}
+		if err := mayReplace(path, metricsBegin); err != nil {
+			return "", err
+		}
 	}
 	const writeAndSearch = 2 | 1 // access(2)
 	folder := filepath.Dir(path)
@@ -163,6 +170,71 @@ func metricsPath(path string) (string, error) {
 		return "", usagef("--metrics: no file can be made in %s: %v", folder, err)
 	}
 	return path, nil
+}
+
+// metricsBegin is how every file of figures begins.
+const metricsBegin = "# HELP nvop_"
+
+// notOurs refuses to keep figures in a file that the runs themselves need: the
+// journal with what lies beside it, and what they run on.
+func (a *app) notOurs(metrics string, sessions []*soakSession) error {
+	if metrics == "" {
+		return nil
+	}
+	path, err := a.journalFile()
+	if err != nil {
+		return err
+	}
+	if besides(metrics, path) {
+		return refusedf("metrics", metrics, "", "it is the journal, or has the name of a file that belongs to it")
+	}
+	for _, s := range sessions {
+		name, ok := strings.CutPrefix(s.target.address, "sim:")
+		if !ok {
+			name = s.target.path
+		}
+		if name != "" && besides(metrics, name) {
+			return refusedf("metrics", metrics, "", "it is what is soaked (%s), or has the name of a file that belongs to it", s.target.address)
+		}
+	}
+	return nil
+}
+
+// checkMetrics is the check of --metrics where no drive is named.
+func (a *app) checkMetrics(metrics string) error {
+	if metrics == "" {
+		return nil
+	}
+	path, err := metricsPath(metrics)
+	if err != nil {
+		return err
+	}
+	return a.notOurs(path, nil)
+}
+
+// besides says whether path is the file at of, whatever they are called, or bears
+// its name with something behind it ("-wal", ".r1.map") in the same folder,
+// whether or not it exists.
+func besides(path, of string) bool {
+	if isSameFile(path, of) {
+		return true
+	}
+	for _, at := range []string{of, resolved(of)} {
+		rest, ok := strings.CutPrefix(filepath.Base(path), filepath.Base(at))
+		// "run.db.prom" is a name of its own.
+		if ok && (strings.HasPrefix(rest, "-") || strings.HasSuffix(rest, ".map")) && isSameFile(filepath.Dir(path), filepath.Dir(at)) {
+			return true
+		}
+	}
+	return false
+}
+
+// resolved is a path without symbolic links; as it is where there is no file.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
 }
 
 // replaceFile puts a new file in the place of the one at path, in one step.

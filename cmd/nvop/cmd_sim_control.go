@@ -19,15 +19,18 @@ import (
 
 // A served drive's file is locked, so what is to be done to it at run time goes
 // through the process that serves it: over a socket beside the file, one request
-// and one answer a connection, each one line of JSON. Who may open the socket is
-// who may write the file.
+// and one answer a connection, each one line of JSON, the answer after an empty
+// line that says that the request is there. Who may open the socket is who may
+// write the file.
 const (
 	controlSuffix = ".control"
 	// controlMax bounds a request and an answer, in bytes: a snapshot of
 	// editBytesMax in base64.
 	controlMax = 2*editBytesMax + 1<<20
-	// controlTime bounds a connection.
+	// controlTime bounds a connection, and controlWait how long the process that is
+	// asked may take to say that it has the request.
 	controlTime = time.Minute
+	controlWait = 5 * time.Second
 )
 
 // simAction is what can be done to a drive from beside it.
@@ -134,11 +137,21 @@ func (a *app) askServer(ctx context.Context, file string, act simAction) (r simR
 		return r, &sim.StateError{Path: file, Kind: sim.StateInUse, Detail: "it is not nvop sim serve, which could be asked"}
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	if err := conn.SetDeadline(a.clock.Wall().Add(controlTime)); err != nil {
+	if err := conn.SetDeadline(a.clock.Wall().Add(controlWait)); err != nil {
 		return r, err
 	}
-	if err := json.NewEncoder(conn).Encode(act); err != nil {
+	err = json.NewEncoder(conn).Encode(act)
+	if err == nil {
+		_, err = io.ReadFull(conn, make([]byte, 1))
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return r, fmt.Errorf("%s: the process that serves it did not answer within %s (is it stopped?); nothing was done", file, controlWait)
+	}
+	if err != nil {
 		return r, fmt.Errorf("%s: ask the process that serves it: %w", file, err)
+	}
+	if err := conn.SetDeadline(a.clock.Wall().Add(controlTime)); err != nil {
+		return r, err
 	}
 	if err := json.NewDecoder(io.LimitReader(conn, controlMax)).Decode(&r); err != nil {
 		return r, fmt.Errorf("%s: the process that serves it gave no answer: %w", file, err)
@@ -176,6 +189,10 @@ func (s *server) answer(conn net.Conn) {
 	}
 	line, err := bufio.NewReader(io.LimitReader(conn, controlMax)).ReadBytes('\n')
 	if err != nil {
+		return
+	}
+	// Who has given up meanwhile has said that nothing was done.
+	if _, err := conn.Write([]byte("\n")); err != nil {
 		return
 	}
 	var act simAction

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
+	"slices"
 	"strings"
 
 	"nvop/cmd/nvop/internal/render"
@@ -14,15 +16,15 @@ import (
 )
 
 type simEditCmd struct {
-	File     string `arg:"" help:"The drive's file. It may be one that is being served." placeholder:"FILE"`
-	Action   string `arg:"" enum:"copy,swap,flip,tear,snapshot,restore" help:"copy, swap, flip, tear, snapshot or restore." placeholder:"ACTION"`
-	NSID     uint32 `name:"nsid" default:"1" help:"The namespace." placeholder:"N"`
-	LBA      uint64 `name:"lba" required:"" help:"The first logical block." placeholder:"N"`
-	Blocks   uint64 `default:"1" help:"How many logical blocks." placeholder:"N"`
-	To       uint64 `help:"copy, swap: the first block of the other place." placeholder:"N"`
-	Bit      uint64 `help:"flip: which bit of the block, counted from bit 0 of its first byte." placeholder:"N"`
-	Keep     int64  `default:"-1" help:"tear: how many bytes from the first on stay as they are (default: half of them)." placeholder:"BYTES"`
-	Snapshot string `help:"snapshot: the file to make, which must not exist; tear, restore: the file with the older state." placeholder:"PATH"`
+	File     string  `arg:"" help:"The drive's file. It may be one that is being served." placeholder:"FILE"`
+	Action   string  `arg:"" enum:"copy,swap,flip,tear,snapshot,restore" help:"copy, swap, flip, tear, snapshot or restore." placeholder:"ACTION"`
+	NSID     uint32  `name:"nsid" default:"1" help:"The namespace." placeholder:"N"`
+	LBA      uint64  `name:"lba" required:"" help:"The first logical block." placeholder:"N"`
+	Blocks   uint64  `default:"1" help:"How many logical blocks; flip takes one." placeholder:"N"`
+	To       *uint64 `help:"copy, swap: the first block of the other place." placeholder:"N"`
+	Bit      *uint64 `help:"flip: which bit of the block, counted from bit 0 of its first byte (default: 0)." placeholder:"N"`
+	Keep     *int64  `help:"tear: how many bytes from the first on stay as they are (default: half of them)." placeholder:"BYTES"`
+	Snapshot string  `help:"snapshot: the file to make, which must not exist; tear, restore: the file with the older state." placeholder:"PATH"`
 }
 
 func (simEditCmd) Help() string {
@@ -112,16 +114,48 @@ func (r simEditResult) Text(p *render.Page) {
 	}
 }
 
-func (c simEditCmd) Run(ctx context.Context, a *app) error {
-	if c.Action == "flip" {
-		c.Blocks = 1
+// valueOr is what a flag says, or what it means where it is not given.
+func valueOr[T any](given *T, otherwise T) T {
+	if given == nil {
+		return otherwise
 	}
-	e := simEdit{Action: c.Action, NSID: c.NSID, LBA: c.LBA, Blocks: c.Blocks, To: c.To, Bit: c.Bit, Keep: c.Keep}
+	return *given
+}
+
+// check refuses flags that the action does not take, or lacks: what is edited cannot
+// be had back.
+func (c simEditCmd) check() error {
+	only := func(flag, of string, given bool) error {
+		if given && !slices.Contains(strings.Split(of, ", "), c.Action) {
+			return usagef("%s is for %s, not for %s", flag, of, c.Action)
+		}
+		return nil
+	}
+	if err := cmp.Or(only("--to", "copy, swap", c.To != nil), only("--bit", "flip", c.Bit != nil), only("--keep", "tear", c.Keep != nil),
+		only("--snapshot", "snapshot, tear, restore", c.Snapshot != "")); err != nil {
+		return err
+	}
 	switch {
 	case c.Blocks == 0:
 		return usagef("--blocks 0: at least one")
+	case c.Action == "flip" && c.Blocks != 1:
+		return usagef("--blocks %d: flip flips one bit of one block", c.Blocks)
+	case (c.Action == "copy" || c.Action == "swap") && c.To == nil:
+		return usagef("%s needs --to, the first block of the other place", c.Action)
+	case c.Keep != nil && *c.Keep < 0:
+		return usagef("--keep %d: 0 bytes or more", *c.Keep)
 	case (c.Action == "snapshot" || c.Action == "restore") && c.Snapshot == "":
 		return usagef("%s needs --snapshot PATH", c.Action)
+	}
+	return nil
+}
+
+func (c simEditCmd) Run(ctx context.Context, a *app) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	e := simEdit{Action: c.Action, NSID: c.NSID, LBA: c.LBA, Blocks: c.Blocks, To: valueOr(c.To, 0), Bit: valueOr(c.Bit, 0), Keep: valueOr(c.Keep, -1)}
+	switch {
 	case c.Action == "snapshot":
 		if _, err := os.Lstat(c.Snapshot); err == nil {
 			return refusedf("overwrite", c.Snapshot, "name another file", "it exists")

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/sim"
 )
 
@@ -140,6 +141,40 @@ func TestSimFault_ofADriveInUse(t *testing.T) {
 		if !strings.Contains(r.errout, "in use by another process") || !strings.Contains(r.errout, "sim serve") {
 			t.Errorf("%q: %s", args, r.errout)
 		}
+	}
+}
+
+// A server that is stopped is not waited for, and when it goes on it does not do
+// what it was said not to have done.
+func TestSimFault_ofAStoppedServer(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	file := "drive.nvop"
+	if r := call(t, "sim", "create", file, "--profile", "client-1tb"); r.code != 0 {
+		t.Fatal(r)
+	}
+	d, err := sim.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	ln, err := net.Listen("unix", file+controlSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	r := call(t, "sim", "fault", file, "spare 3%", "-o", "json")
+	wantFailure(t, r, exitFailed)
+	if !strings.Contains(r.errout, "did not answer within 5s") || !strings.Contains(r.errout, "nothing was done") {
+		t.Error(r.errout)
+	}
+	conn, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&server{app: &app{clock: nvmeioctl.NewSystemClock()}, drive: d}).answer(conn)
+	if armed, wrong := d.Faults(); len(armed)+len(wrong) != 0 {
+		t.Errorf("it was done after all: %q, %q", armed, wrong)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -76,7 +75,7 @@ func (c applyCmd) fromPlan(ctx context.Context, a *app) error {
 	if looksLikeAddress(c.Drives[0]) {
 		return usagef("apply %s: to which state? name the spec with -f SPEC", c.Drives[0])
 	}
-	text, err := os.ReadFile(c.Drives[0])
+	text, err := readInput(c.Drives[0])
 	if err != nil {
 		return err
 	}

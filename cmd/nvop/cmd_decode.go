@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"nvop/cmd/nvop/internal/render"
@@ -64,7 +63,7 @@ func (c decodeCmd) Run(a *app) error {
 // readDump reads a dump of at most limit bytes; with 0 only the first 4096 of it.
 func readDump(in io.Reader, path string, limit int) ([]byte, error) {
 	if path != "-" {
-		f, err := os.Open(path)
+		f, err := openInput(path)
 		if err != nil {
 			return nil, err
 		}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -105,7 +104,7 @@ func (a *app) side(ctx context.Context, name string, trace traceFlag) (map[strin
 		if text, err = json.Marshal(s); err != nil {
 			return nil, err
 		}
-	} else if text, err = os.ReadFile(name); err != nil {
+	} else if text, err = readInput(name); err != nil {
 		return nil, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -87,7 +86,7 @@ func attach(list []pcieDevice, topo *pcie.Topology, problems []error) ([]pcieDev
 func (s pcieSource) fromDump(a *app) ([]pcieDevice, []string, error) {
 	in := a.in
 	if s.From != "-" {
-		f, err := os.Open(s.From)
+		f, err := openInput(s.From)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -419,7 +418,7 @@ func readBaselines(path string) ([]pcie.Baseline, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := readInput(path)
 	if err != nil {
 		return nil, err
 	}

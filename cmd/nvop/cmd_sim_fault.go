@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"strings"
 
 	"nvop/cmd/nvop/internal/render"
@@ -83,7 +82,7 @@ func readScript(script string) (string, error) {
 	if !ok {
 		return script, nil
 	}
-	b, err := os.ReadFile(path)
+	b, err := readInput(path)
 	return string(b), err
 }
 

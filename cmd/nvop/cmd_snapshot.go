@@ -191,5 +191,5 @@ func (s *snapshot) fromHost(address string, denied error) error {
 
 // looksLikeAddress tells a drive from a file's name.
 func looksLikeAddress(text string) bool {
-	return strings.HasPrefix(text, "/dev/") || strings.HasPrefix(text, "sim:") || strings.HasPrefix(text, "replay:")
+	return strings.HasPrefix(text, "/dev/") && !givenOpen(text) || strings.HasPrefix(text, "sim:") || strings.HasPrefix(text, "replay:")
 }

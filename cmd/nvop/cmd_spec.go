@@ -21,7 +21,7 @@ type specCmd struct {
 
 // readSpecs reads a spec file.
 func readSpecs(path string) ([]namespace.Spec, error) {
-	text, err := os.ReadFile(path)
+	text, err := readInput(path)
 	if err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func (d *drive) goesOn() error {
 
 // openReplay opens a recorded conversation, which answers reading commands.
 func (a *app) openReplay(address, name string) (*drive, error) {
-	f, err := os.Open(name)
+	f, err := openInput(name)
 	if err != nil {
 		return nil, err
 	}

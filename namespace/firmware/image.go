@@ -39,6 +39,11 @@ func LoadImage(path string) (Image, error) {
 
 // readImage reads an image file with its sanity checks.
 func readImage(path string) ([]byte, error) {
+	const check = "firmware image"
+	// Opening a named pipe would wait for a writer.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, refused(check, path, "", "not a regular file")
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("firmware image: %w", err)
@@ -48,7 +53,6 @@ func readImage(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("firmware image: %w", err)
 	}
-	const check = "firmware image"
 	switch size := info.Size(); {
 	case !info.Mode().IsRegular():
 		return nil, refused(check, path, "", "not a regular file")

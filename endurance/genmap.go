@@ -2,10 +2,7 @@ package endurance
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -71,15 +68,12 @@ func (s *session) prepareMap() error {
 	return err
 }
 
-// borrowMap takes up the generation map of the run that is verified, where its
-// file is there.
+// borrowMap takes up the generation map of the run that is verified. Without its
+// file the map knows nothing, which is said.
 func (s *session) borrowMap() error {
 	of := *s.cfg.Of
 	granule := of.Job.GenerationGranuleBytes()
 	if granule == 0 || of.MapFile == "" {
-		return nil
-	}
-	if _, err := os.Stat(of.MapFile); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	m, err := newGenerationMap(of.Job.RegionBytes(), granule, false)
@@ -87,7 +81,14 @@ func (s *session) borrowMap() error {
 		return err
 	}
 	s.track.generations = m
-	doubts, remark, err := m.recall(of.MapFile, run.DataRun(of.StartWallUnixNS, of.Job.Seed, of.Drive), &of.Job, &of.Checkpoint)
+	h, err := m.load(of.MapFile, run.DataRun(of.StartWallUnixNS, of.Job.Seed, of.Drive))
+	if err != nil {
+		// As without a map: nothing of the run's is in doubt that was not before.
+		s.mapRemark = m.lose(of.MapFile, err, &of.Checkpoint)
+		m.whole = false
+		return m.clear()
+	}
+	doubts, remark, err := m.settle(&h, &of.Job, &of.Checkpoint, "")
 	s.mapRemark = remark
 	of.Checkpoint.Doubts = append(slices.Clone(of.Checkpoint.Doubts), doubts...)
 	s.cfg.Of = &of

@@ -15,6 +15,10 @@ type generationMap struct {
 	// whole says that it has been kept since the run began: what is not in it was
 	// not written in a phase that draws anew.
 	whole bool
+	// lost says, for the user, what became of what it knew before; forgot is how
+	// many operations before crashes it may not know of. Both stay with it.
+	lost   string
+	forgot uint64
 }
 
 const (

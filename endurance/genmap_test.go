@@ -1,17 +1,20 @@
 package endurance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"nvop/endurance/run"
+	"nvop/endurance/workload"
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/nvmespec"
 )
@@ -59,14 +62,16 @@ func TestGenerationMap_overInterruptions(t *testing.T) {
 		harm func(path string) error
 		// decided is how many of a thousand blocks are at least.
 		decided uint64
+		says    string
 	}{
-		"none":               {0, nil, 1000},
-		"interrupted":        {-12, nil, 1000},
-		"crashed":            {12, nil, 600},
-		"crashed, not saved": {12, os.Remove, 0},
-		"damaged":            {12, func(path string) error { return flip(path, 5000) }, 0},
-		"cut short":          {-12, func(path string) error { return os.Truncate(path, 9000) }, 0},
-		"another's":          {-12, func(path string) error { return os.WriteFile(path, []byte("SQLite format 3"), 0o600) }, 0},
+		"none":               {0, nil, 1000, ""},
+		"interrupted":        {-12, nil, 1000, ""},
+		"crashed":            {12, nil, 600, ""},
+		"crashed, not saved": {12, os.Remove, 0, "the file is missing, or was not saved before the crash"},
+		"missing":            {-12, os.Remove, 0, "the file is missing"},
+		"damaged":            {12, func(path string) error { return flip(path, 5000) }, 0, "it is damaged"},
+		"cut short":          {-12, func(path string) error { return os.Truncate(path, 9000) }, 0, "it is cut short"},
+		"another's":          {-12, func(path string) error { return os.WriteFile(path, []byte("SQLite format 3"), 0o600) }, 0, "it is none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +86,8 @@ func TestGenerationMap_overInterruptions(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			v := r.finish().Verified
+			verdict := r.finish()
+			v := verdict.Verified
 			blocks := r.job.CapacityBytes / 512
 			if v.Mismatches() != v.Lost || v.Blocks != blocks || (v.Blocks-v.Undecided-v.Unknown)*1000 < c.decided*blocks {
 				t.Errorf("%+v", v)
@@ -91,8 +97,16 @@ func TestGenerationMap_overInterruptions(t *testing.T) {
 				t.Errorf("%d of %d lost blocks are found: %+v", v.Lost, n, v)
 			}
 			said := r.mem.said(run.EventMap, "what the generation map knew is lost")
-			if damaged := c.harm != nil && name != "crashed, not saved"; damaged != (said != nil) {
+			if (c.harm != nil) != (said != nil) {
 				t.Errorf("events %+v", r.mem.events)
+			}
+			if said != nil && (!strings.Contains(said.Text, c.says) || !slices.ContainsFunc(verdict.Notes, func(n string) bool { return n == said.Text })) {
+				t.Errorf("said %q, notes %q", said.Text, verdict.Notes)
+			}
+			if name == "crashed" && !slices.ContainsFunc(verdict.Notes, func(n string) bool {
+				return strings.Contains(n, "operations before a crash that came after the generation map was last saved")
+			}) {
+				t.Errorf("notes %q", verdict.Notes)
 			}
 			w := r.verifier(4096).finish().Verified
 			if w != v {
@@ -305,5 +319,122 @@ func TestRun_savesTheMap(t *testing.T) {
 		if p := g.at(uint64(offset)); p == printNone || p == printDoubt {
 			t.Fatalf("offset %d was written and is not in the map", offset)
 		}
+	}
+}
+
+// A run that was to be verified by its map is not good when the map is gone and
+// nothing can be told without: what is wrong with the file is said.
+func TestGenerationMap_goneBeforeVerification(t *testing.T) {
+	t.Parallel()
+	for says, harm := range map[string]func(path string) error{
+		"the file is missing":  os.Remove,
+		"it is damaged":        func(path string) error { return flip(path, 5000) },
+		"it is cut short":      func(path string) error { return os.Truncate(path, 5000) },
+		"it is none":           func(path string) error { return os.Truncate(path, 0) },
+		"it is of another run": anothers,
+		"its head of 184467440737": func(path string) error {
+			return overwrite(path, int64(len(mapMagic)), "\xff\xff\xff\xff\xff\xff\xff\xff")
+		},
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			r, _ := loser(t)
+			r.job.Phases = r.job.Phases[:2]
+			r.finish()
+			if err := harm(r.mapFile); err != nil {
+				t.Fatal(err)
+			}
+			w := r.verifier(4096)
+			v := w.finish()
+			if v.ExitCode != run.ExitLimits || v.Verified.Right != 0 || v.Verified.Undecided != v.Verified.Blocks {
+				t.Errorf("exit code %d, %+v", v.ExitCode, v.Verified)
+			}
+			said := w.mem.said(run.EventMap, says)
+			all := strings.Join(v.Notes, "\n")
+			if said == nil || !strings.Contains(all, says) || !strings.Contains(all, "nothing could be verified") {
+				t.Errorf("events %+v, notes %s", w.mem.events, all)
+			}
+		})
+	}
+}
+
+// anothers puts the map of another run into a file.
+func anothers(path string) error {
+	m, err := newGenerationMap(512*5000, 512, true)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.save(path, mapHead{Run: 77}), m.release())
+}
+
+// overwrite changes a file in place.
+func overwrite(path string, at int64, text string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte(text), at)
+	return errors.Join(err, f.Close())
+}
+
+// What is forgotten after a crash is what a worker that draws again for blocks in
+// flight may have written since the map was saved, and hardly more.
+func TestGenerationMap_forgetsNoMoreThanWasWritten(t *testing.T) {
+	t.Parallel()
+	job := testJob(run.PatternReplacement)
+	job.Verify.GenerationMap, job.Workers, job.CapacityBytes = true, 1, 4096*20_000
+	p := &job.Phases[0]
+	blocks := job.CapacityBytes / uint64(p.BlockBytes)
+	const first = 1000
+	past := first + blocks/4
+	cp := run.Checkpoint{Workers: []run.WorkerMark{{Next: past - 10, Incomplete: []uint64{past - 30}}}, ReservedHigh: past, State: run.StateRunning}
+	h := mapHead{Workers: []run.WorkerMark{{Next: first, Incomplete: []uint64{first - 7, first - 3}}}}
+	windows, ok, err := unknownSince(&job, &cp, &h)
+	if err != nil || !ok || len(windows) != 1 {
+		t.Fatalf("%v %v %+v", err, ok, windows)
+	}
+	m, err := newGenerationMap(job.RegionBytes(), job.GenerationGranuleBytes(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.release() }()
+	if ok, err := m.forget(windows); err != nil || !ok {
+		t.Fatalf("%v %v", ok, err)
+	}
+	forgotten := uint64(bytes.Count(m.bytes, []byte{printDoubt}))
+	if n := windows[0].draws(); forgotten > n || forgotten < n/2 {
+		t.Errorf("%d blocks of %d are forgotten for %d operations", forgotten, blocks, n)
+	}
+	// A worker that keeps a few in flight, of which those from before the window
+	// are what the map says was open.
+	g, err := workload.New(windows[0].stage.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writing, flight := newBlockSet(64), []workload.Op{}
+	redrawn := 0
+	write := func(position uint64) {
+		attempt := uint32(0)
+		op := g.Redraw(position, 0)
+		for ; writing.meets(&op); redrawn++ {
+			attempt++
+			op = g.Redraw(position, attempt)
+		}
+		if attempt < forgetTries && m.at(uint64(op.OffsetBytes)) != printDoubt {
+			t.Errorf("position %d, draw %d, is not forgotten", position, attempt)
+		}
+		writing.claim(&op)
+		if flight = append(flight, op); len(flight) > 32 {
+			writing.release(&flight[0])
+			flight = flight[1:]
+		}
+	}
+	write(first - 7)
+	write(first - 3)
+	for position := uint64(first); position < past; position++ {
+		write(position)
+	}
+	if redrawn == 0 {
+		t.Error("nothing was drawn again: the test says nothing")
 	}
 }

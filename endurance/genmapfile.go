@@ -45,11 +45,14 @@ type mapHead struct {
 	// completed of it. What came later may be in it or not.
 	Phase   uint32           `json:"phase"`
 	Workers []run.WorkerMark `json:"workers"`
+	// Lost and Forgot are of the map ([generationMap]).
+	Lost   string `json:"lost,omitempty"`
+	Forgot uint64 `json:"forgot,omitempty"`
 }
 
 // save writes the map to a file. Workers may go on meanwhile.
 func (m *generationMap) save(path string, h mapHead) (err error) {
-	h.GranuleBytes, h.Bytes, h.Whole = m.granule, uint64(len(m.bytes)), m.whole
+	h.GranuleBytes, h.Bytes, h.Whole, h.Lost, h.Forgot = m.granule, uint64(len(m.bytes)), m.whole, m.lost, m.forgot
 	beside := path + ".new"
 	f, err := os.OpenFile(beside, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -152,7 +155,7 @@ func (m *generationMap) load(path string, number uint64) (h mapHead, err error) 
 	if _, err := io.ReadFull(f, stored[:]); err != nil || binary.LittleEndian.Uint32(stored[:]) != sum {
 		return bad("it is damaged: its checksum is wrong")
 	}
-	m.whole = h.Whole
+	m.whole, m.lost, m.forgot = h.Whole, h.Lost, h.Forgot
 	return h, nil
 }
 
@@ -161,8 +164,8 @@ const (
 	// blocks may have been written since a map was saved: a minute or two. Beyond
 	// that nothing is known any more.
 	forgetMost = 1 << 30
-	// forgetTries is how many draws of a position are looked at: a worker draws
-	// anew as long as it has the block in flight. Should it have drawn more often,
+	// forgetTries is how many draws of a position are looked at, at most: a worker
+	// draws anew as long as it has the block in flight. Should it have drawn more often,
 	// the doubt about the position still keeps the drive from being accused.
 	forgetTries = 4
 )
@@ -173,6 +176,9 @@ type window struct {
 	stage       *stage
 	first, past []uint64
 	incomplete  []uint64
+	// gapless says that all that was in flight when an operation of the window was
+	// drawn is of the window too.
+	gapless bool
 }
 
 // doubt is the window as a stretch of positions.
@@ -220,7 +226,7 @@ func unknownSince(job *run.Job, cp *run.Checkpoint, h *mapHead) ([]window, bool,
 		if err != nil {
 			return nil, false, err
 		}
-		w := window{stage: st, first: make([]uint64, n), past: make([]uint64, n)}
+		w := window{stage: st, first: make([]uint64, n), past: make([]uint64, n), gapless: job.Verify.Trust != run.TrustFlushed}
 		for k := range n {
 			w.first[k] = uint64(k)
 			if i == h.Phase {
@@ -287,10 +293,19 @@ func (m *generationMap) forget(windows []window) (bool, error) {
 		if err != nil {
 			return false, err
 		}
+		// What it draws again for is in doubt itself, so it has been marked: reads
+		// in flight and the cells of a mix are not seen there.
+		p := w.stage.Phase
+		seen := w.gapless && !p.Mixed() && (p.ReadPercent == 0 || p.Check == run.CheckNone)
 		mark := func(position uint64) {
 			for attempt := range uint32(forgetTries) {
-				if op := g.Redraw(position, attempt); op.Write {
+				op := g.Redraw(position, attempt)
+				again := !seen || m.at(uint64(op.OffsetBytes)) == printDoubt
+				if op.Write {
 					m.set(op.OffsetBytes, op.LengthBytes, printDoubt)
+				}
+				if !again {
+					return
 				}
 			}
 		}
@@ -318,9 +333,7 @@ func (m *generationMap) forget(windows []window) (bool, error) {
 func (m *generationMap) recall(path string, number uint64, job *run.Job, cp *run.Checkpoint) (doubts []run.Doubt, remark string, err error) {
 	h, err := m.load(path, number)
 	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			remark = fmt.Sprintf("what the generation map knew is lost: %v", err)
-		}
+		remark = m.lose(path, err, cp)
 		if err := m.clear(); err != nil {
 			return nil, "", err
 		}
@@ -330,7 +343,25 @@ func (m *generationMap) recall(path string, number uint64, job *run.Job, cp *run
 		}
 		m.whole = true
 	}
-	windows, ok, err := unknownSince(job, cp, &h)
+	return m.settle(&h, job, cp, remark)
+}
+
+// lose notes that the file of the map is of no use, and says so to the user.
+func (m *generationMap) lose(path string, err error, cp *run.Checkpoint) string {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w %s: the file is missing", errMapFile, path)
+		if cp.State == run.StateRunning {
+			err = fmt.Errorf("%w, or was not saved before the crash", err)
+		}
+	}
+	m.lost = fmt.Sprintf("what the generation map knew is lost: %v", err)
+	return m.lost
+}
+
+// settle makes a map that was taken up one of how the run stands at a checkpoint:
+// what may have been written since is in doubt.
+func (m *generationMap) settle(h *mapHead, job *run.Job, cp *run.Checkpoint, remark string) ([]run.Doubt, string, error) {
+	windows, ok, err := unknownSince(job, cp, h)
 	if err == nil && ok {
 		ok, err = m.forget(windows)
 	}
@@ -341,10 +372,12 @@ func (m *generationMap) recall(path string, number uint64, job *run.Job, cp *run
 		if remark == "" {
 			remark = "what the generation map knew is lost: too much may have been written since it was saved"
 		}
-		m.whole = false
+		m.whole, m.lost = false, remark
 		return nil, remark, m.clear()
 	}
+	var doubts []run.Doubt
 	for i := range windows {
+		m.forgot += windows[i].draws()
 		if d := windows[i].doubt(); d.First < d.Past {
 			doubts = append(doubts, d)
 		}

@@ -164,8 +164,13 @@ func (l *ledger) verifyNotes(v *run.Verdict, bad func(format string, args ...any
 	}
 	note := func(format string, args ...any) { v.Notes = append(v.Notes, fmt.Sprintf(format, args...)) }
 	whole := slices.ContainsFunc(v.Phases, func(p run.PhaseResult) bool { return p.Kind == run.PhaseVerify })
+	decided := v.Verified.Decided()
+	if l.mapped() {
+		// The map was to tell: that nothing but the place is wrong is not enough.
+		decided = v.Verified.Right+v.Verified.Mismatches() != 0
+	}
 	switch found := v.Verified.Blocks - min(v.Verified.Blocks, v.Verified.Unwritten); {
-	case v.Verified.Decided() || !l.job.Checks():
+	case decided || !l.job.Checks() && !whole:
 	case whole && found == 0:
 		bad("nothing could be verified: nothing of what was read is known to have been written by the run, nor looks like it")
 	case whole || found != 0:
@@ -177,6 +182,31 @@ func (l *ledger) verifyNotes(v *run.Verdict, bad func(format string, args ...any
 		note("%d logical blocks may hold the old or the new content: their last write failed, or was under way in a crash", n)
 	}
 	if n := v.Verified.Undecided; n != 0 {
-		note("of %d logical blocks it cannot be told whether they are the last that was written, since the order draws blocks anew; misdirected, torn, rotten and unreadable ones are told all the same", n)
+		note("of %d logical blocks it cannot be told whether they are the last that was written, since %s; misdirected, torn, rotten and unreadable ones are told all the same", n, l.whyUndecided())
 	}
+	if m := l.track.generations; m != nil && m.lost != "" && l.job.Checks() {
+		note("%s", m.lost)
+	}
+}
+
+// mapped says whether what is verified was written with a generation map.
+func (l *ledger) mapped() bool {
+	if of := l.cfg.Of; of != nil {
+		return of.Job.GenerationGranuleBytes() != 0
+	}
+	return l.job.GenerationGranuleBytes() != 0
+}
+
+// whyUndecided says what keeps blocks from being told right or lost.
+func (l *ledger) whyUndecided() string {
+	m := l.track.generations
+	switch {
+	case m == nil || !l.mapped():
+		return "the order draws blocks anew"
+	case m.lost != "":
+		return "the order draws blocks anew and the generation map is of no use"
+	case m.forgot != 0:
+		return fmt.Sprintf("they may have been written by up to %d operations before a crash that came after the generation map was last saved", m.forgot)
+	}
+	return "their last write failed or was under way in a crash"
 }

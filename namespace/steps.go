@@ -45,6 +45,9 @@ type ExecutorOptions struct {
 	// drives that report it (FPI bit 7), while it goes on; nil for nobody. It is
 	// called from another goroutine while the step is taken.
 	FormatProgress func(percentLeft uint8)
+	// AcceptUnproven takes a namespace that appeared while a create was interrupted
+	// for the one created, although it shows signs of being somebody else's.
+	AcceptUnproven bool
 	// AcceptUnread goes on with firmware although it cannot be read whether a
 	// sanitize or a self-test is in progress.
 	AcceptUnread bool
@@ -64,8 +67,8 @@ func Executors(o ExecutorOptions) txn.Registry {
 		KindFeature: featureSetter{},
 		KindDetach:  attachment{o: o, detach: true},
 		KindAttach:  attachment{o: o},
-		KindDelete:  management{},
-		KindCreate:  management{create: true},
+		KindDelete:  management{o: o},
+		KindCreate:  management{o: o, create: true},
 		KindFormat:  formatting{o},
 		KindRescan:  rescan{o},
 	}
@@ -321,6 +324,7 @@ func (a attachment) Repeatable(txn.Direction) bool { return false }
 // management creates and deletes. Creating the old geometry undoes deleting,
 // deleting what was created undoes creating.
 type management struct {
+	o ExecutorOptions
 	// create says that Forward creates.
 	create bool
 }
@@ -396,9 +400,18 @@ func (m management) Prepare(ctx context.Context, s *txn.Scope) (txn.Prepared, er
 	if !same(want, found, false) {
 		return txn.Prepared{}, changed(s, nsid, want, found)
 	}
+	note := ""
+	if m.create && want.NGUID+want.EUI64 == "" && found.NGUID+found.EUI64 != "" {
+		if err := m.ours(s, found); err != nil {
+			return txn.Prepared{}, err
+		}
+	}
+	if m.create {
+		note = fmt.Sprintf("namespace %s (%s)", found.name(), Bytes(found.SizeBytes()))
+	}
 	before.Delete = nsid
 	cmd, err := describeDelete(nsid)
-	return txn.Prepared{Before: mustJSON(before), Commands: []txn.Command{cmd}}, err
+	return txn.Prepared{Before: mustJSON(before), Commands: []txn.Command{cmd}, Note: note}, err
 }
 
 // Take implements txn.Executor.
@@ -607,7 +620,51 @@ func (m management) findNew(ctx context.Context, s *txn.Scope, p createParams, b
 	if before.SizeBlocks != n.SizeBlocks || !made.fits(p, n) {
 		return txn.Unknown, nil, nil
 	}
+	if err := m.ours(s, n); err != nil {
+		return txn.Unknown, nil, err
+	}
 	return txn.Done, mustJSON(made), nil
+}
+
+// name is a namespace's number with the identifiers it has.
+func (n Namespace) name() string {
+	text := fmt.Sprint(n.NSID)
+	if n.NGUID != "" {
+		text += ", NGUID " + n.NGUID
+	}
+	if n.EUI64 != "" {
+		text += ", EUI64 " + n.EUI64
+	}
+	return text
+}
+
+// ours refuses to take a namespace for the one that this step created where only
+// its shape says so and something speaks against it. What a create leaves is
+// attached to no controller until a later step attaches it, and nothing is written
+// to what was never attached: a namespace that is attached, or that is to be
+// deleted and holds data, was in other hands.
+func (m management) ours(s *txn.Scope, n Namespace) error {
+	deletes := s.Transaction().State == txn.StateRollingBack && s.Direction == txn.Forward || !m.creates(s)
+	sign := ""
+	switch {
+	case m.o.AcceptUnproven:
+	case len(n.Controllers) > 0:
+		sign = "it is attached to controller " + controllerText(n.Controllers) + ", which this change had not done"
+	case deletes && n.UsedBlocks > 0 && n.UsedBlocks < n.SizeBlocks:
+		sign = fmt.Sprintf("%s blocks of it are in use", grouped(n.UsedBlocks))
+	}
+	if sign == "" {
+		return nil
+	}
+	what := "going on would take it over"
+	if deletes {
+		what = "going on deletes it and loses its data for good"
+	}
+	return &nvmeioctl.RefusedError{
+		Check: "identity", Subject: fmt.Sprintf("%s namespace %s", s.Device, n.name()),
+		Reason: fmt.Sprintf("it has the size that this change asked for (%s) and appeared since, but it is not proven that this change created it: %s; %s", Bytes(n.SizeBytes()), sign, what),
+		Remedy: "look at it; where it is another's: nvop rollback " + s.Transaction().ID + " --abandon, which leaves the drive as it is; where it is to be taken for this change's: --accept unknown",
+	}
 }
 
 // fits says that a namespace is what was created.

@@ -300,7 +300,13 @@ func noneUnfinished(ctx context.Context, j *journal.Journal, serial string) erro
 
 // runner builds what carries out transactions on a drive.
 func (a *app) runner(d *drive, j *journal.Journal, p namespace.Plan, accepted []inuse.Kind) *txn.Runner {
-	o := namespace.ExecutorOptions{FirmwareProgress: a.imageProgress(), AcceptUnread: slices.Contains(accepted, inuse.KindUnknown)}
+	return a.runnerAgain(d, j, p, accepted, false)
+}
+
+// runnerAgain is runner for a transaction that was interrupted: unproven accepts
+// that a namespace is its own which may be another's.
+func (a *app) runnerAgain(d *drive, j *journal.Journal, p namespace.Plan, accepted []inuse.Kind, unproven bool) *txn.Runner {
+	o := namespace.ExecutorOptions{FirmwareProgress: a.imageProgress(), AcceptUnread: slices.Contains(accepted, inuse.KindUnknown), AcceptUnproven: unproven}
 	if d.target != nil {
 		o.Visible = d.visible
 		o.FormatProgress = a.formatProgress()

@@ -82,7 +82,7 @@ type againFlags struct {
 type resumeCmd struct{ againFlags }
 
 func (resumeCmd) Help() string {
-	return "Carries on a change that was interrupted: what was done is found out from the drive itself.\n\nExample: nvop resume t3 --confirm-serial S1234"
+	return "Carries on a change that was interrupted: what was done is found out from the drive itself. A namespace that may be another's is not taken over (exit code 7) unless --accept unknown is given.\n\nExample: nvop resume t3 --confirm-serial S1234"
 }
 
 func (c resumeCmd) Run(ctx context.Context, a *app) error {
@@ -95,7 +95,7 @@ type rollbackCmd struct {
 }
 
 func (rollbackCmd) Help() string {
-	return "Undoes a change that was interrupted: a namespace of the old size comes back. Its data does not.\n\nExample: nvop rollback t3 --confirm-serial S1234"
+	return "Undoes a change that was interrupted: a namespace of the old size comes back. Its data does not. A namespace that may be another's is not deleted (exit code 7) unless --accept unknown is given.\n\nExample: nvop rollback t3 --confirm-serial S1234"
 }
 
 func (c rollbackCmd) Run(ctx context.Context, a *app) error {
@@ -167,7 +167,7 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
 	p := namespace.Plan{Title: what, Identity: t.Identity, NSIDs: touched(t)}
-	report, err := take(a.runner(d, j, p, kinds), ctx, t.ID)
+	report, err := take(a.runnerAgain(d, j, p, kinds, f.acceptsUnread()), ctx, t.ID)
 	if err != nil {
 		return err
 	}

@@ -175,7 +175,7 @@ func (c soakStartCmd) Run(ctx context.Context, a *app) (err error) {
 		}
 	}
 	if c.DryRun {
-		if err := a.notOurs(g.watch.Metrics, g.sessions); err != nil {
+		if err := g.wouldRefuse(); err != nil {
 			return err
 		}
 		return a.print(g.plan(ctx, f))

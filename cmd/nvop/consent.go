@@ -130,7 +130,11 @@ func (d *drive) checkUse(nsids []uint32, accepted []inuse.Kind) error {
 }
 
 // refuseUse is the refusal for these uses; nil where there are none.
-func (d *drive) refuseUse(blocking []inuse.Use) error {
+func (d *drive) refuseUse(blocking []inuse.Use) error { return refuseUse(d.address, blocking) }
+
+// refuseUse is the refusal of a drive or file for these uses; nil where there are
+// none.
+func refuseUse(address string, blocking []inuse.Use) error {
 	if len(blocking) == 0 {
 		return nil
 	}
@@ -146,7 +150,7 @@ func (d *drive) refuseUse(blocking []inuse.Use) error {
 			remedy = "free it first, or --accept " + string(u.Kind)
 		}
 	}
-	return &nvmeioctl.RefusedError{Check: "in use", Subject: d.address, Reason: strings.Join(said, "; "), Remedy: remedy}
+	return &nvmeioctl.RefusedError{Check: "in use", Subject: address, Reason: strings.Join(said, "; "), Remedy: remedy}
 }
 
 // readerPatience is how long a mere reader of the drive is waited for between

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"nvop/nvmeioctl/inuse"
 )
 
 // isNoData says that lseek found no data after an offset.
@@ -18,6 +20,25 @@ func fileIdentity(path string) string {
 		return ""
 	}
 	return fmt.Sprintf("inode %d of device %d", st.Ino, st.Dev)
+}
+
+// dataIdentities are the names of the data behind a path, the same whatever it is
+// called: a file's device and inode, a node's number, and of a loop device its
+// backing file's too. Whoever writes under one of them writes to all. None where
+// there is no such file.
+func dataIdentities(path string) []string {
+	var st unix.Stat_t
+	if path == "" || unix.Stat(path, &st) != nil {
+		return nil
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFBLK:
+		number := fmt.Sprintf("%d:%d", unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)))
+		return append([]string{"block " + number}, dataIdentities(inuse.Backing("", path))...)
+	case unix.S_IFCHR:
+		return nil // of those only what keeps nothing is written to
+	}
+	return []string{fmt.Sprintf("file %d on %d:%d", st.Ino, unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev)))}
 }
 
 // kernelRelease is the running kernel, as uname -sr prints it.

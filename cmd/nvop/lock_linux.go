@@ -52,7 +52,28 @@ func lockDrive(dir, serial, address, purpose string) (*driveLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("drive lock: %w", err)
 	}
-	path := lockPath(dir, serial, address)
+	return lockFile(lockPath(dir, serial, address), "drive "+serial, purpose)
+}
+
+// lockData takes the locks of the data behind a path, of which a path's own lock
+// knows nothing: the same file may have several names, and a loop device.
+func lockData(dir, path, purpose string) (locks []*driveLock, err error) {
+	for _, identity := range dataIdentities(path) {
+		sum := sha256.Sum256([]byte(identity))
+		l, err := lockFile(filepath.Join(dir, lockName("data-"+hex.EncodeToString(sum[:12]))), path, purpose)
+		if err != nil {
+			for _, l := range locks {
+				err = errors.Join(err, l.release())
+			}
+			return nil, err
+		}
+		locks = append(locks, l)
+	}
+	return locks, nil
+}
+
+// lockFile takes the lock at path, which is that of subject.
+func lockFile(path, subject, purpose string) (*driveLock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("drive lock: %w", err)
@@ -66,7 +87,7 @@ func lockDrive(dir, serial, address, purpose string) (*driveLock, error) {
 			return nil, fmt.Errorf("drive lock %s: %w", path, err)
 		}
 		return nil, &nvmeioctl.RefusedError{
-			Check: "lock", Subject: "drive " + serial,
+			Check: "lock", Subject: subject,
 			Reason: "another nvop is working on it: " + strings.TrimSpace(string(holder)),
 			Remedy: "wait for it, or stop it",
 		}

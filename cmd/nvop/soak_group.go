@@ -70,11 +70,27 @@ func (g *soakGroup) add(ctx context.Context, d jobfile.Drive, f *jobfile.File) e
 	if d.Serial != "" && d.Serial != t.serial {
 		return refusedf("identity", d.Address, "", "its serial number is %s, the run file says %s", t.serial, d.Serial)
 	}
+	if err := g.checkTwice(); err != nil {
+		return err
+	}
 	s := g.sessions[len(g.sessions)-1]
 	if s.job, err = buildJob(f, t.region); err != nil {
 		return err
 	}
 	return checkRatios(&s.job)
+}
+
+// checkTwice refuses what was added last where another name leads to its data.
+func (g *soakGroup) checkTwice() error {
+	last := g.sessions[len(g.sessions)-1].target
+	for _, s := range g.sessions[:len(g.sessions)-1] {
+		for _, id := range dataIdentities(s.target.path) {
+			if slices.Contains(dataIdentities(last.path), id) {
+				return usagef("%s and %s lead to the same data, and it can be soaked once at a time", s.target.address, last.address)
+			}
+		}
+	}
+	return nil
 }
 
 // failed notes a run that cannot go on, with what it came to so far.
@@ -107,6 +123,20 @@ func (g *soakGroup) prepare(ctx context.Context, what string) (err error) {
 		}
 	}
 	return nil
+}
+
+// wouldRefuse says what a start would be refused for, as far as a dry run looks:
+// files that belong to somebody else.
+func (g *soakGroup) wouldRefuse() error {
+	for _, s := range g.sessions {
+		if s.target.drive != nil || !s.writes() {
+			continue
+		}
+		if err := errors.Join(g.app.notTheJournal(s.target), s.target.checkFileUse()); err != nil {
+			return err
+		}
+	}
+	return g.app.notOurs(g.watch.Metrics, g.sessions)
 }
 
 // start begins new runs and carries them out.

@@ -25,10 +25,13 @@ type soakSession struct {
 	job    run.Job
 	flags  soakFlags
 	// from is the run that is resumed, empty for a new one, and before how it stood.
-	from     string
-	before   journal.RunInfo
-	header   run.Header
+	from   string
+	before journal.RunInfo
+	header run.Header
+	// lock is that of the drive or path, and locks those of the data behind a
+	// path, whatever else leads there.
 	lock     *driveLock
+	locks    []*driveLock
 	journal  *journal.Journal
 	recorder *journal.Recorder
 	// past is what the journal knew of the drive before, and remarks what is to be
@@ -126,7 +129,8 @@ func (s *soakSession) take(ctx context.Context, j *journal.Journal, what string)
 	if s.target.drive != nil {
 		return noneUnfinished(ctx, j, s.target.serial)
 	}
-	return nil
+	s.locks, err = lockData(lockDir(s.app.getenv), s.target.path, what)
+	return err
 }
 
 // notTheJournal refuses to soak the file in which the soak is recorded.
@@ -216,6 +220,9 @@ func (s *soakSession) close() error {
 	err := s.target.close()
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.release())
+	}
+	for _, l := range s.locks {
+		err = errors.Join(err, l.release())
 	}
 	return err
 }

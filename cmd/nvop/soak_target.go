@@ -219,7 +219,7 @@ func (t *soakTarget) hold() error {
 // drive that was agreed to and that nobody uses it.
 func (t *soakTarget) check(ctx context.Context, accepted []inuse.Kind) error {
 	if t.drive == nil {
-		return nil
+		return t.checkFileUse()
 	}
 	now, err := namespace.ReadIdentity(ctx, t.drive.dev)
 	if err != nil {
@@ -230,6 +230,13 @@ func (t *soakTarget) check(ctx context.Context, accepted []inuse.Kind) error {
 			now.Model, now.Serial, now.CNTLID, t.inv.Identity.Model, t.inv.Identity.Serial, t.inv.Identity.CNTLID)
 	}
 	return t.drive.checkUse([]uint32{t.ns.NSID}, accepted)
+}
+
+// checkFileUse refuses a file, or a node given as one, that somebody uses. What it
+// holds is a question of its own: of --overwrite.
+func (t *soakTarget) checkFileUse() error {
+	uses := append(inuse.FindFile("", t.path), inuse.FindNode("", t.path)...)
+	return refuseUse(t.address, inuse.Blocking(uses, inuse.Kinds()...))
 }
 
 // checkFile refuses a file that holds something.

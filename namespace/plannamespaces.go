@@ -12,8 +12,6 @@ type want struct {
 	// namespaces take, and share by how many it is divided.
 	spare uint64
 	share uint64
-	// slack is what the drive has left when all desired namespaces have their size.
-	slack uint64
 }
 
 // absolute says that a size does not depend on what else is on the drive.
@@ -48,22 +46,6 @@ func (p *planner) expand(s Spec) ([]want, error) {
 	}
 	for i := range list {
 		list[i].spare = taken
-	}
-	total, wanted := p.inv.Controller.TotalBytes, taken
-	for _, w := range list {
-		if absolute(w.Size.Kind) {
-			continue
-		}
-		format, err := p.wantedFormat(w.NamespaceSpec, nil)
-		if err != nil {
-			return nil, err
-		}
-		if c, err := w.resolve(p.whole(format)); err == nil {
-			wanted = addCapped(wanted, c.Bytes)
-		}
-	}
-	for i := range list {
-		list[i].slack = total - min(total, wanted)
 	}
 	return list, nil
 }
@@ -127,6 +109,8 @@ const (
 	// formattable: only the LBA format or the protection differs, and a format of
 	// this namespace makes it so.
 	formattable
+	// granted: its size is what an earlier step down left of the one wanted.
+	granted
 	alike
 )
 
@@ -145,9 +129,12 @@ func (p *planner) compare(n Namespace, w want, erase SecureErase) likeness {
 		return different
 	}
 	sameFormat := format.Selector() == n.Format.Selector() && (w.Protection == nil || *w.Protection == n.Protection)
-	sameBytes := c.Bytes == n.SizeBytes() || p.nearlyAll(n, c, q, w)
-	if sameFormat && sameBytes {
+	sameBytes := c.Bytes == n.SizeBytes() || p.withinGrant(n, c, q)
+	if sameFormat && c.Bytes == n.SizeBytes() {
 		return alike
+	}
+	if sameFormat && sameBytes {
+		return granted
 	}
 	if !sameFormat && sameBytes && p.formatsAlone(erase) {
 		return formattable
@@ -155,16 +142,18 @@ func (p *planner) compare(n Namespace, w want, erase SecureErase) likeness {
 	return different
 }
 
-// nearlyAll says that a namespace is what an earlier step down left: smaller within
-// the steps that a plan announces, and the drive has not what is missing when all
-// desired namespaces are there. Without this, each apply would destroy the namespace to be refused the size once more.
-func (p *planner) nearlyAll(n Namespace, c Capacity, q CapacityQuestion, w want) bool {
+// withinGrant says that a namespace is what an earlier step down left: smaller
+// within the steps that a plan announces. Without this, each apply would destroy
+// the namespace to be refused the size once more.
+func (p *planner) withinGrant(n Namespace, c Capacity, q CapacityQuestion) bool {
 	_, floorBytes := c.stepDown(q, p.opts.StepDownMax)
-	size := n.SizeBytes()
-	if size > c.Bytes || size < floorBytes {
-		return false
-	}
-	return w.Size.Kind == SizeMax || p.inv.Controller.TotalBytes != 0 && w.slack < c.Bytes-size
+	return n.SizeBytes() < c.Bytes && n.SizeBytes() >= floorBytes
+}
+
+// noteGrant says that a namespace is left as it is although it is smaller than asked.
+func (p *planner) noteGrant(n Namespace, c Capacity) {
+	p.note("namespace %d has %s, %s bytes less than asked: within what a plan may step down by when the drive grants no more, so it counts as that size",
+		n.NSID, Bytes(n.SizeBytes()), grouped(c.Bytes-n.SizeBytes()))
 }
 
 // formatsAlone says that a format changes one namespace and not the others.
@@ -186,7 +175,7 @@ type pairing struct {
 func (p *planner) pair(wants []want, erase SecureErase) pairing {
 	pair := pairing{kept: map[int]Namespace{}, formats: map[int]Namespace{}}
 	used := map[uint32]bool{}
-	for _, near := range []likeness{alike, formattable} {
+	for _, near := range []likeness{alike, granted, formattable} {
 		for i, w := range wants {
 			_, a := pair.kept[i]
 			_, b := pair.formats[i]
@@ -198,7 +187,7 @@ func (p *planner) pair(wants []want, erase SecureErase) pairing {
 					continue
 				}
 				used[n.NSID] = true
-				if near == alike {
+				if near != formattable {
 					pair.kept[i] = n
 				} else {
 					pair.formats[i] = n
@@ -252,6 +241,9 @@ func (p *planner) specNamespaces(s Spec) error {
 		n, ok := pair.kept[i]
 		if !ok {
 			continue
+		}
+		if c, err := w.resolve(p.whole(n.Format)); err == nil && p.withinGrant(n, c, p.whole(n.Format)) {
+			p.noteGrant(n, c)
 		}
 		if err := p.connect(s, n, w); err != nil {
 			return err
@@ -513,7 +505,7 @@ func (p *planner) differences(n Namespace, w want) []Mismatch {
 	q := p.whole(format)
 	if c, err := w.resolve(q); err != nil {
 		d.compare(n.NSID, w.sizeField(), w.Size.Text+" ("+err.Error()+")", Bytes(n.SizeBytes()))
-	} else if c.Bytes != n.SizeBytes() && !p.nearlyAll(n, c, q, w) {
+	} else if c.Bytes != n.SizeBytes() && !p.withinGrant(n, c, q) {
 		d.compare(n.NSID, w.sizeField(), Bytes(c.Bytes), Bytes(n.SizeBytes()))
 	}
 	if n.CapacityBlocks != n.SizeBlocks {

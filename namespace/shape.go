@@ -77,7 +77,7 @@ func (p *planner) replace(old Namespace, t OPTarget) error {
 		}
 		p.note("the drive does not report its capacity, so the size could not be checked against it")
 	}
-	if p.sameShape(old, want, c, q, t.Size.Kind) {
+	if p.sameShape(old, want, c, q) {
 		return p.attachMissing(old, want.Controllers)
 	}
 	if err := p.checkHealth(); err != nil {
@@ -124,9 +124,9 @@ func (p *planner) setFormat(n *Namespace, f LBAFormat) {
 	}
 }
 
-// sameShape says that a namespace is already as wanted. For "max" a size
-// counts that an earlier step-down may have left.
-func (p *planner) sameShape(old, want Namespace, c Capacity, q CapacityQuestion, kind SizeKind) bool {
+// sameShape says that a namespace is already as wanted. A size counts that an
+// earlier step down may have left.
+func (p *planner) sameShape(old, want Namespace, c Capacity, q CapacityQuestion) bool {
 	if old.Format.Selector() != want.Format.Selector() || old.Shared() != want.Shared() || old.CapacityBlocks != old.SizeBlocks ||
 		old.Protection != want.Protection {
 		return false
@@ -134,9 +134,8 @@ func (p *planner) sameShape(old, want Namespace, c Capacity, q CapacityQuestion,
 	if old.SizeBlocks == want.SizeBlocks {
 		return true
 	}
-	_, floorBytes := c.stepDown(q, p.opts.StepDownMax)
-	if kind == SizeMax && old.SizeBlocks < want.SizeBlocks && old.SizeBytes() >= floorBytes {
-		p.note("the namespace has %s, and the drive may not give more: taken for all there is", Bytes(old.SizeBytes()))
+	if p.withinGrant(old, c, q) {
+		p.noteGrant(old, c)
 		return true
 	}
 	return false

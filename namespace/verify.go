@@ -368,3 +368,36 @@ func VerifyTransaction(t txn.Transaction, r txn.Report, now Inventory) []Mismatc
 	}
 	return list
 }
+
+// Lowered says which namespaces a transaction created smaller than was asked, since
+// the drive granted no more. states are what the steps left, as in [txn.Report].
+func Lowered(steps []txn.Step, states []json.RawMessage) []string {
+	var list []string
+	for _, step := range steps {
+		if step.Kind != KindCreate || step.Index >= len(states) {
+			continue
+		}
+		var made created
+		if err := json.Unmarshal(states[step.Index], &made); err != nil || made.NSID == 0 {
+			continue
+		}
+		p, err := decodeParams[createParams](step)
+		if err != nil || made.SizeBlocks >= p.Geometry.SizeBlocks {
+			continue
+		}
+		unit := uint64(p.Geometry.Format.DataBytes)
+		list = append(list, fmt.Sprintf("namespace %d has %s, %s bytes less than asked: the drive granted no more",
+			made.NSID, Bytes(mulCapped(made.SizeBlocks, unit)), grouped(mulCapped(p.Geometry.SizeBlocks-made.SizeBlocks, unit))))
+	}
+	return list
+}
+
+// OverProvisioning is the spare capacity that there is, both definitions; nil where
+// the drive reports no total capacity.
+func (inv Inventory) OverProvisioning() *OverProvisioning {
+	user := uint64(0)
+	for _, n := range inv.Namespaces {
+		user = addCapped(user, n.SizeBytes())
+	}
+	return OverProvision(inv.Controller.TotalBytes, user)
+}

@@ -379,7 +379,7 @@ func (a *app) finish(ctx context.Context, d *drive, j *journal.Journal, p namesp
 	r := &changeResult{
 		Schema: "nvop.change/1", Address: d.address, Serial: p.Identity.Serial, Changed: true, State: "changed",
 		Transaction: report.ID, Title: p.Title, JudgedOnly: p.JudgedOnly, Before: p.Before, After: now.Namespaces,
-		OverProvisioning: p.OverProvisioning, Notes: p.Notes, Journal: j.Path(),
+		OverProvisioning: now.OverProvisioning(), Notes: append(slices.Clone(p.Notes), namespace.Lowered(p.Steps, report.States)...), Journal: j.Path(),
 	}
 	if wrong := p.Verify(now); len(wrong) > 0 {
 		return r, driftError(d.address, wrong)

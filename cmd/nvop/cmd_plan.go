@@ -257,7 +257,10 @@ func (a *app) printAgain(ctx context.Context, d *drive, j *journal.Journal, t tx
 	}
 	r := changeResult{
 		Schema: "nvop.change/1", Address: d.address, Serial: t.Identity.Serial, Changed: true, State: state,
-		Transaction: report.ID, Title: t.Title, After: now.Namespaces, Notes: append(report.Lost, report.Left...), Journal: j.Path(),
+		Transaction: report.ID, Title: t.Title, After: now.Namespaces, OverProvisioning: now.OverProvisioning(), Notes: append(report.Lost, report.Left...), Journal: j.Path(),
+	}
+	if report.State == txn.StateDone {
+		r.Notes = append(r.Notes, namespace.Lowered(t.Steps, report.States)...)
 	}
 	perr := a.printChange(r, report.ID)
 	if wrong := namespace.VerifyTransaction(t, report, now); len(wrong) > 0 {

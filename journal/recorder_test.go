@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,6 +164,12 @@ func TestFindRun(t *testing.T) {
 		}
 		if nf, ok := errors.AsType[*NotFoundError](err); want == "" && (!ok || nf.ExitCode() != 1) {
 			t.Errorf("FindRun(%q): %v", ref, err)
+		}
+	}
+	for ref, want := range map[string][]string{"weekly": {"r4", "r3"}, "nig": {"r2", "r1"}, "x": nil} {
+		_, err := j.FindRun(ctx, ref)
+		if nf, ok := errors.AsType[*NotFoundError](err); !ok || !slices.Equal(nf.Several, want) || !strings.Contains(err.Error(), strings.Join(want, ", ")) {
+			t.Errorf("FindRun(%q): %v, want it to list %v", ref, err, want)
 		}
 	}
 	if last, err := j.LastRun(ctx); err != nil || last.ID != "r6" {

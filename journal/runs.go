@@ -98,14 +98,18 @@ func (j *Journal) FindRun(ctx context.Context, ref string) (RunInfo, error) {
 				return err
 			}
 		}
-		if infos, err = scanRuns(ctx, q, `WHERE name = ? LIMIT 2`, ref); err != nil || len(infos) > 0 || ref == "" {
+		if infos, err = scanRuns(ctx, q, `WHERE name = ? ORDER BY run_id DESC LIMIT ?`, ref, severalMost); err != nil || len(infos) > 0 || ref == "" {
 			return err
 		}
-		infos, err = scanRuns(ctx, q, `WHERE substr(name, 1, length(?1)) = ?1 LIMIT 2`, ref)
+		infos, err = scanRuns(ctx, q, `WHERE substr(name, 1, length(?1)) = ?1 ORDER BY run_id DESC LIMIT ?2`, ref, severalMost)
 		return err
 	})
 	if err == nil && len(infos) != 1 {
-		err = &NotFoundError{Kind: "run", ID: ref, Several: len(infos) > 1}
+		e := &NotFoundError{Kind: "run", ID: ref}
+		for _, i := range infos {
+			e.Several = append(e.Several, i.ID)
+		}
+		err = e
 	}
 	if err != nil {
 		return RunInfo{}, err

@@ -20,13 +20,17 @@ var _ txn.Log = (*Journal)(nil)
 type NotFoundError struct {
 	Kind string // "transaction", "run"
 	ID   string
-	// Several says that ID is the beginning of more than one.
-	Several bool
+	// Several are those that ID is the name or the beginning of, the newest first,
+	// where there is more than one; no more than severalMost of them.
+	Several []string
 }
 
+// severalMost is how many are listed where a name is not enough.
+const severalMost = 16
+
 func (e *NotFoundError) Error() string {
-	if e.Several {
-		return fmt.Sprintf("%s %q: more than one begins like that", e.Kind, e.ID)
+	if len(e.Several) != 0 {
+		return fmt.Sprintf("%s %q: more than one is called that or begins like that: %s (name one by its ID)", e.Kind, e.ID, strings.Join(e.Several, ", "))
 	}
 	return fmt.Sprintf("%s %q: not in the journal", e.Kind, e.ID)
 }

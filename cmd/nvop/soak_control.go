@@ -60,7 +60,7 @@ type soakStopCmd struct {
 }
 
 func (soakStopCmd) Help() string {
-	return "Asks the process that runs the soak to end as Ctrl-C would: what is outstanding is waited for and everything is saved.\n\nExample: nvop soak stop r3"
+	return "Asks the process that runs the soak to end as Ctrl-C would: what is outstanding is waited for and everything is saved. The runs that one process has side by side stop together.\n\nExample: nvop soak stop r3"
 }
 
 func (c soakStopCmd) Run(ctx context.Context, a *app) error {
@@ -75,6 +75,13 @@ func (c soakStopCmd) Run(ctx context.Context, a *app) error {
 	}
 	if pid == 0 || !strings.HasPrefix(what, "soak ") {
 		return fmt.Errorf("run %s (%s) is not running on this host", info.ID, info.State)
+	}
+	others, err := a.runsOf(ctx, pid, info.ID)
+	if err != nil {
+		return err
+	}
+	if len(others) != 0 {
+		a.note("%s is one of the runs of process %d: %s stop with it", info.ID, pid, strings.Join(others, ", "))
 	}
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
@@ -94,7 +101,27 @@ func (c soakStopCmd) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	return soakStatusCmd{runArg{info.ID}}.Run(ctx, a)
+	r, err := a.status(ctx, info.ID)
+	if err != nil {
+		return err
+	}
+	r.StoppedToo = others
+	return a.print(r)
+}
+
+// runsOf lists the runs that a process is at work on, but for one.
+func (a *app) runsOf(ctx context.Context, pid int, but string) (ids []string, err error) {
+	infos, err := a.allRuns(ctx)
+	for _, info := range infos {
+		if info.State != run.StateRunning || info.ID == but {
+			continue
+		}
+		holder, what, err := lockHolder(lockPath(lockDir(a.getenv), info.Header.Serial, info.Header.Address))
+		if err == nil && holder == pid && strings.HasPrefix(what, "soak ") {
+			ids = append(ids, info.ID)
+		}
+	}
+	return ids, err
 }
 
 // lockHolder says which process holds a drive's lock and what for; 0 for none.
@@ -119,21 +146,27 @@ type soakStatusCmd struct{ runArg }
 
 func (soakStatusCmd) Help() string { return "Example: nvop soak status r3 -o json" }
 
-func (c soakStatusCmd) Run(ctx context.Context, a *app) (err error) {
-	info, err := a.findRun(ctx, c.Run_)
+func (c soakStatusCmd) Run(ctx context.Context, a *app) error {
+	r, err := a.status(ctx, c.Run_)
 	if err != nil {
-		return err
-	}
-	j, err := a.openJournal(ctx, journal.ReadOnly)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, j.Close()) }()
-	r := statusOf(info, j.Path(), a.runs(info))
-	if err := r.detail(ctx, j, &info); err != nil {
 		return err
 	}
 	return a.print(r)
+}
+
+// status is a run as its journal has it, in detail.
+func (a *app) status(ctx context.Context, ref string) (r soakResult, err error) {
+	info, err := a.findRun(ctx, ref)
+	if err != nil {
+		return r, err
+	}
+	j, err := a.openJournal(ctx, journal.ReadOnly)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	r = statusOf(info, j.Path(), a.runs(info))
+	return r, r.detail(ctx, j, &info)
 }
 
 // told says whether a run's verdict tells how it stands. It does not where the run

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"nvop/cmd/nvop/internal/render"
@@ -67,8 +68,10 @@ type soakResult struct {
 	// Life is shown by soak status.
 	Life *lifeResult `json:"life,omitempty"`
 	// Noise is by how much rates and latencies scatter.
-	Noise   *noiseResult `json:"noise,omitempty"`
-	Journal string       `json:"journal"`
+	Noise *noiseResult `json:"noise,omitempty"`
+	// StoppedToo are the other runs that soak stop has ended, of the same process.
+	StoppedToo []string `json:"stopped_too,omitempty"`
+	Journal    string   `json:"journal"`
 }
 
 // latencyResult is submission to completion; nil where too little was measured
@@ -230,6 +233,9 @@ func (r soakResult) Text(p *render.Page) {
 	}
 	for _, n := range r.Notes {
 		p.Line("  note: %s", n)
+	}
+	if len(r.StoppedToo) != 0 {
+		p.Line("  stopped too, as runs of the same process: %s", strings.Join(r.StoppedToo, ", "))
 	}
 	p.Line("  journal: %s", r.Journal)
 }

@@ -123,11 +123,25 @@ func (p Path) accessFindings() []Finding {
 			})
 		}
 	}
-	if !p.Complete && p.readable() && p.Endpoint().Express.Type.HasLink() {
+	if short := p.withoutExtended(); len(short) > 0 && len(list) == 0 {
 		list = append(list, Finding{
-			Rule: RuleAccess, Severity: Note, At: p.Top().Address, Expected: "a path up to the root port",
-			Found: "it ends at a " + p.Top().Express.Type.String(), Why: "what lies above is not in the dump and is not judged",
+			Rule: RuleAccess, Severity: Warning, At: short[0].Address, Expected: "4096 bytes of configuration space",
+			Found:  fmt.Sprintf("%d bytes, at %s of the path", short[0].ConfigBytes, countText(len(short), "function")),
+			Why:    "the extended capabilities were not read: errors (AER), containment (DPC) and what else lies there cannot be judged",
+			Remedy: []string{"lspci -xxxx as root writes all of it; a machine without enhanced configuration access has no more to give"},
 		})
+	}
+	if !p.Complete && p.readable() && p.Endpoint().Express.Type.HasLink() {
+		f := Finding{
+			Rule: RuleAccess, Severity: Warning, At: p.Top().Address, Expected: "a path up to the root port",
+			Found: "it ends at a " + p.Top().Express.Type.String(), Why: "what lies above is not in the dump and is not judged",
+			Remedy: []string{"dump the whole tree: lspci -xxxx without -s"},
+		}
+		if p.Top().Sysfs != nil {
+			// A virtual machine may put a drive on its root bus, with nothing above.
+			f.Severity, f.Why, f.Remedy = Note, "this machine shows nothing above it, so that is not judged", nil
+		}
+		list = append(list, f)
 	}
 	if p.Virtual != nil {
 		list = append(list, Finding{
@@ -136,6 +150,25 @@ func (p Path) accessFindings() []Finding {
 		})
 	}
 	return list
+}
+
+// withoutExtended are the functions of the path with a PCI Express capability, and so
+// with an extended configuration space, of which that was not read.
+func (p Path) withoutExtended() []*Function {
+	var list []*Function
+	for _, f := range p.Hops {
+		if f.Express != nil && !f.ExtendedRead {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+func countText(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
 }
 
 func (p Path) linkFindings() []Finding {

@@ -332,7 +332,7 @@ type pcieAuditCmd struct {
 }
 
 func (pcieAuditCmd) Help() string {
-	return "Exit code 0: nothing but notes; 3: something to do, or it could not be judged as a whole (missing privilege).\n\nExample:\n  nvop pcie audit /dev/nvme0\n  nvop pcie audit --save-baseline good.json\n  nvop pcie audit --from lspci.txt -o json"
+	return "Exit code 0: nothing but notes; 3: something to do, or it could not be judged as a whole (missing privilege, or a dump without the extended space or the ports above).\n\nExample:\n  nvop pcie audit /dev/nvme0\n  nvop pcie audit --save-baseline good.json\n  nvop pcie audit --from lspci.txt -o json"
 }
 
 // pcieAudited is one device's findings.

@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"nvop/pcie"
 )
 
 // pcieDump is a dump of this project's own: a switch with two drives whose
@@ -105,23 +108,79 @@ func TestPCIe_auditExitCode(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	// A uniform tree: notes only.
-	r = call(t, "pcie", "audit", "--from", "../../pcie/testdata/qemu-A-default.hex", "03:00.0")
+	r = call(t, "pcie", "audit", "--from", wholeDump(t, "../../pcie/testdata/qemu-A-default.hex"), "03:00.0")
 	if r.code != exitOK || !strings.Contains(r.out, "NOTE: read-request") {
 		t.Errorf("exit code %d: %s%s", r.code, r.out, r.errout)
+	}
+}
+
+// wholeDump is a dump of 256 bytes a function with an extended space that holds no
+// capability.
+func wholeDump(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rest strings.Builder
+	for at := 0x100; at < 0x1000; at += 16 {
+		fmt.Fprintf(&rest, "\n%03x:%s", at, strings.Repeat(" 00", 16))
+	}
+	blocks := strings.Split(strings.TrimSpace(string(text)), "\n\n")
+	file := filepath.Join(t.TempDir(), filepath.Base(path))
+	if err := os.WriteFile(file, []byte(strings.Join(blocks, rest.String()+"\n\n")+rest.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestPCIe_auditUnread: what was not read is not in order, and the words say only
+// what was judged.
+func TestPCIe_auditUnread(t *testing.T) {
+	const dump = "../../pcie/testdata/qemu-A-default.hex"
+	r := call(t, "pcie", "audit", "--from", dump, "03:00.0")
+	if r.code != exitFindings || !strings.Contains(r.out, "WARNING: access at 0000:03:00.0") || !strings.Contains(r.out, "errors (AER)") || strings.Contains(r.out, "in order") {
+		t.Errorf("256 bytes: exit code %d: %s%s", r.code, r.out, r.errout)
+	}
+	// The whole space, without AER in it.
+	r = call(t, "pcie", "audit", "--from", wholeDump(t, dump), "03:00.0")
+	if r.code != exitOK || strings.Contains(r.out, "access") {
+		t.Errorf("whole: exit code %d: %s%s", r.code, r.out, r.errout)
+	}
+	path := pcie.Path{Hops: []*pcie.Function{{AER: &pcie.AER{}}, {}}}
+	if text := judgedText(path); strings.Contains(text, "links") || strings.Contains(text, "errors are in order") || !strings.Contains(text, "1 function of the path without") {
+		t.Errorf("a path without links and AER: %s", text)
+	}
+	// The endpoint alone.
+	text, err := os.ReadFile(wholeDump(t, dump))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := filepath.Join(t.TempDir(), "alone.hex")
+	for block := range strings.SplitSeq(string(text), "\n\n") {
+		if strings.HasPrefix(block, "0000:03:00.0") || strings.HasPrefix(block, "03:00.0") {
+			if err := os.WriteFile(alone, []byte(block+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r = call(t, "pcie", "audit", "--from", alone, "03:00.0")
+	if r.code != exitFindings || !strings.Contains(r.out, "WARNING: access") || !strings.Contains(r.out, "what lies above is not in the dump") {
+		t.Errorf("alone: exit code %d: %s%s", r.code, r.out, r.errout)
 	}
 }
 
 // TestPCIe_baseline: what was recorded is compared with later.
 func TestPCIe_baseline(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "good.json")
-	args := []string{"pcie", "audit", "--from", "../../pcie/testdata/qemu-A-pcie-bus-safe.hex", "05:00.0"}
+	args := []string{"pcie", "audit", "--from", wholeDump(t, "../../pcie/testdata/qemu-A-pcie-bus-safe.hex"), "05:00.0"}
 	if r := call(t, append(args, "--save-baseline", file)...); r.code != exitOK {
 		t.Fatalf("exit code %d: %s", r.code, r.errout)
 	}
 	if r := call(t, append(args, "--baseline", file)...); r.code != exitOK || strings.Contains(r.out, "drift") {
 		t.Errorf("exit code %d: %s", r.code, r.out)
 	}
-	r := call(t, "pcie", "audit", "--from", "../../pcie/testdata/qemu-A-default.hex", "05:00.0", "--baseline", file)
+	r := call(t, "pcie", "audit", "--from", wholeDump(t, "../../pcie/testdata/qemu-A-default.hex"), "05:00.0", "--baseline", file)
 	if r.code != exitFindings || !strings.Contains(r.out, "WARNING: drift at 0000:05:00.0") || !strings.Contains(r.out, "payload 256; expected payload 512, as recorded") {
 		t.Errorf("exit code %d: %s", r.code, r.out)
 	}

@@ -252,7 +252,7 @@ func (r pcieAuditResult) Text(p *render.Page) {
 	for _, d := range r.Devices {
 		p.Title("%s", d.title())
 		if len(d.Findings) == 0 {
-			p.Line("  nothing to say: links, payload sizes, read requests, tags and errors are in order")
+			p.Line("  nothing to say: %s", judgedText(d.path))
 		}
 		for _, f := range d.Findings {
 			p.Line("  %s: %s at %s", strings.ToUpper(string(f.Severity)), f.Rule, f.At)
@@ -267,6 +267,23 @@ func (r pcieAuditResult) Text(p *render.Page) {
 		}
 	}
 	problemLines(p, r.Problems)
+}
+
+// judgedText says what an audit without findings has looked at, and no more.
+func judgedText(path pcie.Path) string {
+	words, unread := "payload sizes, read requests, tags", 0
+	if len(path.Links()) > 0 {
+		words = "links, " + words
+	}
+	for _, f := range path.Hops {
+		if f.AER == nil && f.Sysfs == nil {
+			unread++
+		}
+	}
+	if unread > 0 {
+		return fmt.Sprintf("%s are in order; %s of the path without error reporting (AER), so errors were not judged", words, plural(unread, "function"))
+	}
+	return words + " and errors are in order"
 }
 
 func prefixed(prefix, text string) string {

@@ -146,7 +146,27 @@ func drivesOf(addresses []string, f *jobfile.File) ([]jobfile.Drive, error) {
 		}
 		drives = append(drives, jobfile.Drive{Address: a})
 	}
+	for i, d := range drives {
+		for _, other := range drives[:i] {
+			if oneSimulated(d.Address, other.Address) {
+				return nil, usagef("%s and %s are one drive, named twice", other.Address, d.Address)
+			}
+		}
+	}
 	return drives, nil
+}
+
+// oneSimulated says whether two addresses are of one simulated drive: of that the
+// second could only be told that another process has it.
+func oneSimulated(a, b string) bool {
+	first, isFirst := strings.CutPrefix(a, "sim:")
+	second, isSecond := strings.CutPrefix(b, "sim:")
+	if !isFirst || !isSecond {
+		return false
+	}
+	x, xerr := os.Stat(first)
+	y, yerr := os.Stat(second)
+	return xerr == nil && yerr == nil && os.SameFile(x, y)
 }
 
 func (c soakStartCmd) Run(ctx context.Context, a *app) (err error) {

@@ -2,12 +2,14 @@ package journal
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 
 	"nvop/endurance/run"
 	"nvop/endurance/stats"
+	"nvop/namespace/txn"
 )
 
 // maxProblems bounds what Verify lists; a damaged file has more than anybody reads.
@@ -122,12 +124,34 @@ func (v *Verification) transactions(ctx context.Context, q querier) error {
 	return nil
 }
 
+// VerifyTransaction checks one transaction as [Journal.Verify] does: its chain from
+// the plan to the recorded head, so that nothing was changed and nothing is missing.
+func (j *Journal) VerifyTransaction(ctx context.Context, id string) (Verification, error) {
+	v := Verification{Transactions: 1, Problems: []Problem{}}
+	number, err := transactionNumber(id)
+	if err != nil {
+		return v, err
+	}
+	where := "transaction " + id
+	err = j.read(ctx, "verify "+where, func(q querier) error { return v.transaction(ctx, q, number, where) })
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		err = &NotFoundError{Kind: "transaction", ID: id}
+	case isDamage(err):
+		v.add(where, "%s", cause(err))
+		err = nil
+	}
+	return v, err
+}
+
 func (v *Verification) transaction(ctx context.Context, q querier, number int64, where string) error {
 	var plan, state, message string
 	var records int64
 	var head []byte
-	if err := q.QueryRowContext(ctx, `SELECT plan_json, state, message, records, head_sha256 FROM transactions
-		WHERE transaction_id = ?`, number).Scan(&plan, &state, &message, &records, &head); err != nil {
+	var copied copiedColumns
+	if err := q.QueryRowContext(ctx, `SELECT plan_json, state, message, records, head_sha256, title, address, cntlid, began_at_unix_ns
+		FROM transactions WHERE transaction_id = ?`, number).Scan(&plan, &state, &message, &records, &head,
+		&copied.title, &copied.address, &copied.cntlid, &copied.began); err != nil {
 		return err
 	}
 	rows, err := q.QueryContext(ctx, `SELECT record, kind, seq, step_index, direction, attempt, result, at_unix_ns,
@@ -160,6 +184,25 @@ func (v *Verification) transaction(ctx context.Context, q querier, number int64,
 	c.end(records, head)
 	if string(want.State) != state || want.Message != message {
 		c.broken("its state is %q (%q) and its records say %q (%q)", state, message, want.State, want.Message)
+	}
+	return copied.check(&c, plan)
+}
+
+// copiedColumns are what a transaction has in columns too, beside its plan, which
+// the chain holds.
+type copiedColumns struct {
+	title, address string
+	cntlid, began  int64
+}
+
+func (k copiedColumns) check(c *chain, plan string) error {
+	var t txn.Transaction
+	if err := json.Unmarshal([]byte(plan), &t); err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	if held := (copiedColumns{t.Title, t.Address, int64(t.Identity.CNTLID), t.Began.UnixNano()}); k != held {
+		c.broken("its columns say %q on %q, controller %d, begun at %d, and its plan %q on %q, controller %d, begun at %d",
+			k.title, k.address, k.cntlid, k.began, held.title, held.address, held.cntlid, held.began)
 	}
 	return nil
 }

@@ -142,6 +142,9 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 	if t.State.Finished() {
 		return fmt.Errorf("transaction %s (%s) is %s: there is nothing to %s", t.ID, t.Title, t.State, verb)
 	}
+	if err := intact(ctx, j, t.ID); err != nil {
+		return err
+	}
 	address := t.Address
 	if f.Address != "" {
 		address = f.Address
@@ -172,6 +175,17 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 		return err
 	}
 	return a.printAgain(ctx, d, j, t, report)
+}
+
+// intact refuses a transaction whose record was changed or is not all there: what
+// it says of the drive cannot be relied on.
+func intact(ctx context.Context, j *journal.Journal, id string) error {
+	v, err := j.VerifyTransaction(ctx, id)
+	if err != nil || v.OK() {
+		return err
+	}
+	return refusedf("journal", "journal "+j.Path(), "nvop journal verify says what is wrong; nvop rollback "+id+" --abandon leaves the drive as it is",
+		"the record of transaction %s is broken, so nothing is sent to the drive: %s", id, v.Problems[0].What)
 }
 
 // abandon closes a transaction that can neither go on nor be undone, because

@@ -2,6 +2,7 @@ package endurance
 
 import (
 	"fmt"
+	"hash/maphash"
 
 	"nvop/endurance/run"
 	"nvop/nvmeioctl"
@@ -21,14 +22,27 @@ type suspect struct {
 	lba uint64
 	// first is what it looked like; nil when it could not be read.
 	first *run.Mismatch
+	// sum is that of what was read first, of meaning only with first.
+	sum uint64
 }
 
-// secondLook reads the suspects of one operation again, block by block: what is
-// right then was stale, and what is not is named.
+// secondLook reads the suspects of one operation again: what is right then was
+// stale, and what is not is named. All at once, with what lies between them; block
+// by block where some cannot be read.
 type secondLook struct {
 	suspects []suspect
 	at       int
+	together bool
 	op       opOf
+}
+
+// stretch is what is to be read next.
+func (l *secondLook) stretch() (lba, blocks uint64) {
+	lba = l.suspects[l.at].lba
+	if l.together {
+		return lba, l.suspects[len(l.suspects)-1].lba - lba + 1
+	}
+	return lba, 1
 }
 
 // opOf is what a slot was doing before it looked again.
@@ -45,6 +59,8 @@ type inspector struct {
 	run    uint64
 	// runs are the names of the runs that are known by the number in their blocks.
 	runs map[uint64]string
+	// seed is that of the sums of suspects.
+	seed maphash.Seed
 }
 
 // read compares a whole operation that was read, and lists the blocks that have
@@ -67,9 +83,9 @@ func (x *inspector) read(t *tally, b []byte, offsetBytes int64) *secondLook {
 					x.excused(v, part[:x.lba], lba)
 				} else {
 					if look == nil {
-						look = &secondLook{}
+						look = &secondLook{together: true}
 					}
-					look.suspects = append(look.suspects, suspect{lba: lba, first: &m})
+					look.suspects = append(look.suspects, suspect{lba: lba, first: &m, sum: maphash.Bytes(x.seed, part[:x.lba])})
 				}
 				part = part[x.lba:]
 				lba++
@@ -218,6 +234,11 @@ func (x *inspector) again(t *tally, s *suspect, block []byte, r *nvmeioctl.IORes
 	v := &t.verified
 	if r.Status != 0 || r.Err != nil {
 		x.unreadable(t, s, r)
+		return
+	}
+	if s.first != nil && x.lookup.live == nil && maphash.Bytes(x.seed, block) == s.sum {
+		// What it must hold does not change either: it is what it was.
+		x.wrong(t, s.first)
 		return
 	}
 	before := *v

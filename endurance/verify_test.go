@@ -524,3 +524,46 @@ func TestVerify_needsContents(t *testing.T) {
 		t.Errorf("%v after %d operations", err, w.ops.Load())
 	}
 }
+
+// A drive that is wrong all over is given each operation twice, not each logical
+// block: however much is wrong, verification goes on at the drive's speed. Blocks
+// that cannot be read any more in between are looked for one by one.
+func TestVerify_wrongAllOver(t *testing.T) {
+	t.Parallel()
+	for _, unreadable := range []uint64{0, 1} {
+		job := testJob(run.PatternRandom)
+		job.Phases[0].End.Passes = 1
+		c := newChecker(t, job, newMedium(512, 1))
+		c.finish()
+		for _, b := range c.disk.stored {
+			for i := range b {
+				b[i] = byte(c.disk.rng.Uint32())
+			}
+		}
+		times := 0
+		c.disk.fail = func(_ nvmeioctl.IOOp, lba uint64) (nvmespec.Status, bool) {
+			if lba == 500 {
+				if times++; unreadable != 0 && times > 1 {
+					return 0x4281, true
+				}
+			}
+			return 0, true
+		}
+		before := c.disk.reads
+		w := c.verifier(512 * 32)
+		v := w.finish()
+		blocks := job.CapacityBytes / 512
+		ops := (blocks-1)/32 + 1
+		want := run.Verified{Blocks: blocks, Unreadable: unreadable, Rotten: v.Verified.Rotten, Lost: v.Verified.Lost, Kept: v.Verified.Kept}
+		if v.Verified != want || v.Verified.Mismatches() != blocks || v.ExitCode != run.ExitLimits {
+			t.Errorf("%+v", v.Verified)
+		}
+		if n := c.disk.reads - before; n != 2*ops+32*unreadable {
+			t.Errorf("%d reads for %d operations of which nothing is right", n, ops)
+		}
+		if v.Totals.ReadOps+v.Totals.ReadErrors != c.disk.reads-before {
+			t.Errorf("%+v, the drive was given %d reads", v.Totals, c.disk.reads-before)
+		}
+		w.mem.check(t)
+	}
+}

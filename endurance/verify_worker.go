@@ -2,6 +2,7 @@ package endurance
 
 import (
 	"errors"
+	"hash/maphash"
 	"time"
 
 	"nvop/endurance/run"
@@ -23,11 +24,11 @@ func (w *worker) newInspector(s *stage, lbaBytes uint32) (*inspector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &inspector{source: w.data, lookup: l, lba: uint64(lbaBytes), run: w.data.Config().Run, runs: w.track.runs}, nil
+	return &inspector{source: w.data, lookup: l, lba: uint64(lbaBytes), run: w.data.Config().Run, runs: w.track.runs, seed: maphash.MakeSeed()}, nil
 }
 
 // looksAgain compares what a read gave, and says whether the slot has to read
-// again: parts of its operation, block by block.
+// again: parts of its operation.
 func (w *worker) looksAgain(t *tally, s *slot, r *nvmeioctl.IOResult) bool {
 	x := w.inspect
 	if w.fatal != nil && isGone(r.Err) {
@@ -55,6 +56,18 @@ func (w *worker) looksAgain(t *tally, s *slot, r *nvmeioctl.IOResult) bool {
 		s.look.op = opOf{s.op.OffsetBytes, s.op.LengthBytes}
 		return true
 	}
+	if s.look.together {
+		if s.look.together = false; r.Status != 0 || r.Err != nil {
+			return true // one by one, to find out which can be read
+		}
+		first := s.look.suspects[0].lba
+		for i := range s.look.suspects {
+			y := &s.look.suspects[i]
+			x.again(t, y, w.buffers[r.Tag][(y.lba-first)*x.lba:][:x.lba], r)
+		}
+		w.restore(s)
+		return false
+	}
 	x.again(t, &s.look.suspects[s.look.at], w.buffers[r.Tag][:x.lba], r)
 	if s.look.at++; s.look.at < len(s.look.suspects) {
 		return true
@@ -78,8 +91,8 @@ func (w *worker) lookAgain() {
 	}
 	for _, tag := range w.looks {
 		s := &w.slots[tag]
-		s.op.OffsetBytes = int64(s.look.suspects[s.look.at].lba * w.inspect.lba)
-		s.op.LengthBytes = int32(w.inspect.lba)
+		lba, blocks := s.look.stretch()
+		s.op.OffsetBytes, s.op.LengthBytes = int64(lba*w.inspect.lba), int32(blocks*w.inspect.lba)
 		s.at, s.due = max(s.free, w.floor), 0
 		w.requests = append(w.requests, nvmeioctl.IORequest{
 			Op: nvmeioctl.OpRead, Tag: tag, OffsetBytes: s.op.OffsetBytes, LengthBytes: s.op.LengthBytes,

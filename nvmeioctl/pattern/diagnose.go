@@ -304,17 +304,11 @@ func (x *examination) identify(at int) bool {
 
 func (x *examination) identifyAt(i int) bool {
 	word := func(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
-	p := x.s.pool.bytes
-	w0, w1, w2, w3 := word(x.block, i), word(x.block, i+8), word(x.block, i+16), word(x.block, i+24)
-	for o := 0; o < poolBytes; o += 64 {
-		k := w0 ^ word(p, o+i)
-		if w1^word(p, o+i+8) != k || w2^word(p, o+i+16) != k || w3^word(p, o+i+24) != k {
-			continue
-		}
+	o, k, ok := x.s.pool.find(i, [4]uint64{word(x.block, i), word(x.block, i+8), word(x.block, i+16), word(x.block, i+24)})
+	if ok {
 		x.remember(o, k)
-		return true
 	}
-	return false
+	return ok
 }
 
 // remember adds the content that has a stretch and a word.

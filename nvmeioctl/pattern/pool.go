@@ -31,8 +31,50 @@ func draw(key, n uint64) uint64 { return mix64(key + (n+1)*golden) }
 // base is what run and seed contribute to the word of a block.
 func base(run, seed uint64) uint64 { return mix64(seed) ^ draw(golden, run) }
 
-// pool is the random bytes of a seed. It is not changed once made.
-type pool struct{ bytes []byte }
+// pool is the random bytes of a seed. They are not changed once made.
+type pool struct {
+	bytes []byte
+	// index finds a place by what lies there; it is made when it is first needed.
+	once  sync.Once
+	index *[1 << indexBits]uint16
+}
+
+// indexBits make the index three times as large as there are words.
+const indexBits = 17
+
+// slot is where the index has two words that follow each other, by what they
+// differ in: xoring both with a third does not change that.
+func slot(difference uint64) uint64 { return difference * golden >> (64 - indexBits) }
+
+// find is where a stretch of the pool begins that gives, four words long and at an
+// offset in it, what was found there xored with one and the same word.
+func (p *pool) find(at int, found [4]uint64) (offset int, word uint64, ok bool) {
+	p.once.Do(p.makeIndex)
+	load := func(at int) uint64 { return binary.LittleEndian.Uint64(p.bytes[at:]) }
+	for i := slot(found[0] ^ found[1]); p.index[i] != 0; i = (i + 1) % uint64(len(p.index)) {
+		from := int(p.index[i]-1) * 8
+		offset := from - at
+		if offset < 0 || offset >= poolBytes || offset%64 != 0 {
+			continue
+		}
+		word := found[0] ^ load(from)
+		if found[1]^load(from+8) == word && found[2]^load(from+16) == word && found[3]^load(from+24) == word {
+			return offset, word, true
+		}
+	}
+	return 0, 0, false
+}
+
+func (p *pool) makeIndex() {
+	p.index = new([1 << indexBits]uint16)
+	for at := 0; at+32 <= len(p.bytes); at += 8 {
+		i := slot(binary.LittleEndian.Uint64(p.bytes[at:]) ^ binary.LittleEndian.Uint64(p.bytes[at+8:]))
+		for p.index[i] != 0 {
+			i = (i + 1) % uint64(len(p.index))
+		}
+		p.index[i] = uint16(at/8 + 1) // below 2^16, by the sizes of pool and block
+	}
+}
 
 func newPool(seed uint64) *pool {
 	p := &pool{bytes: make([]byte, poolBytes+MaxBlockBytes)}

@@ -179,6 +179,9 @@ func (c simCreateCmd) Run(ctx context.Context, a *app) (err error) {
 		c.Serial = profile.DefaultSerial(c.Seed, filepath.Base(path))
 	}
 	if err := sim.Create(path, profile, sim.Options{Serial: c.Serial, Seed: c.Seed, Scale: c.Scale, Controllers: c.Controllers, Contents: contents}); err != nil {
+		if errors.Is(err, sim.ErrOptions) {
+			err = &codedError{exitUsage, err}
+		}
 		return err
 	}
 	d, err := a.open("sim:" + path)

@@ -137,10 +137,17 @@ func TestSimFault_ofADriveInUse(t *testing.T) {
 	defer func() { _ = d.Close() }()
 	for _, args := range [][]string{{"fault", file, "hang"}, {"edit", file, "flip", "--lba", "0"}} {
 		r := call(t, append(append([]string{"sim"}, args...), "-o", "json")...)
-		wantFailure(t, r, exitFailed)
+		wantFailure(t, r, exitRefused)
 		if !strings.Contains(r.errout, "in use by another process") || !strings.Contains(r.errout, "sim serve") {
 			t.Errorf("%q: %s", args, r.errout)
 		}
+	}
+	// A second soak of it is refused as that of a file is.
+	j := filepath.Join(t.TempDir(), "journal.db")
+	r := call(t, "soak", "start", "sim:"+file, "--rw", "write", "--size", "1MB", "--journal", j, "-o", "json")
+	wantFailure(t, r, exitRefused)
+	if !strings.Contains(r.errout, "in use by another process") {
+		t.Error(r.errout)
 	}
 }
 

@@ -148,7 +148,12 @@ func (p *Profile) DefaultSerial(seed uint64, name string) string {
 	return p.SerialPrefix + strings.ToUpper(hex.EncodeToString(sum[:5]))
 }
 
-// completeOptions fills in defaults and refuses what cannot be.
+// ErrOptions is an option that no drive can be made with: what is asked for is
+// wrong, not the place where it is to be.
+var ErrOptions = errors.New("no drive can be made like that")
+
+// completeOptions fills in defaults and refuses what cannot be; the error wraps
+// [ErrOptions].
 func completeOptions(p Profile, o Options) (Options, error) {
 	if o.Controllers == 0 {
 		o.Controllers = 1
@@ -162,17 +167,17 @@ func completeOptions(p Profile, o Options) (Options, error) {
 	}
 	switch {
 	case o.Controllers < 1 || o.Controllers > maxControllers:
-		return o, fmt.Errorf("controllers: %d is not 1 to %d", o.Controllers, maxControllers)
+		return o, fmt.Errorf("%w: controllers: %d is not 1 to %d", ErrOptions, o.Controllers, maxControllers)
 	case len(o.Serial) > 20 || !printable(o.Serial) || strings.TrimSpace(o.Serial) != o.Serial:
-		return o, fmt.Errorf("serial number %q is not 1 to 20 printable characters", o.Serial)
+		return o, fmt.Errorf("%w: serial number %q is not 1 to 20 printable characters", ErrOptions, o.Serial)
 	case o.Start.Year() < 1970 || o.Start.Year() > 9999:
-		return o, fmt.Errorf("start: the year %d is not 1970 to 9999", o.Start.Year())
+		return o, fmt.Errorf("%w: start: the year %d is not 1970 to 9999", ErrOptions, o.Start.Year())
 	case o.ReservedBytes >= p.CapacityBytes:
-		return o, fmt.Errorf("reserved: %d bytes is all of the capacity", o.ReservedBytes)
+		return o, fmt.Errorf("%w: reserved: %d bytes is all of the capacity", ErrOptions, o.ReservedBytes)
 	case o.Contents > ContentsBlocks:
-		return o, fmt.Errorf("contents: %d is no mode", o.Contents)
+		return o, fmt.Errorf("%w: contents: %d is no mode", ErrOptions, o.Contents)
 	case o.FirmwareReset > ResetByPowerCycle:
-		return o, fmt.Errorf("firmware reset: %d is no kind of reset", o.FirmwareReset)
+		return o, fmt.Errorf("%w: firmware reset: %d is no kind of reset", ErrOptions, o.FirmwareReset)
 	}
 	return o, nil
 }

@@ -52,6 +52,15 @@ func (e *StateError) Error() string {
 	return s + " (" + remedy + ")"
 }
 
+// ExitCode is the process's exit code for this error: a file that somebody has is
+// refused, not broken.
+func (e *StateError) ExitCode() int {
+	if e.Kind == StateInUse {
+		return 4
+	}
+	return 1
+}
+
 func damaged(detail string) error { return &StateError{Kind: DamagedState, Detail: detail} }
 
 func truncated(have, want int) error {

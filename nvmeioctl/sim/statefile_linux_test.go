@@ -412,7 +412,7 @@ func TestInUseByAnotherProcess(t *testing.T) {
 	if err := errors.Join(in.Close(), ignoreExit(cmd.Wait())); err != nil {
 		t.Fatal(err)
 	}
-	if e, ok := errors.AsType[*StateError](err); !ok || e.Kind != StateInUse {
+	if e, ok := errors.AsType[*StateError](err); !ok || e.Kind != StateInUse || e.ExitCode() != 4 {
 		t.Fatalf("open while locked: %v", err)
 	}
 	open(t, path)

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"nvop/cmd/nvop/internal/render"
+	"nvop/namespace"
 )
 
 type diffCmd struct {
@@ -23,7 +24,7 @@ type diffCmd struct {
 }
 
 func (diffCmd) Help() string {
-	return `Compares the configuration of two drives, or of one drive at two times. Exit code 3 means that they differ.
+	return `Compares the configuration of two drives, or of one drive at two times. Exit code 3 means that they differ, or that one side could not read something, so that it is not known whether they do: that is named, and is no difference.
 
 Example:
   nvop diff before.json after.json
@@ -52,7 +53,11 @@ func (r diffResult) Text(p *render.Page) {
 	for _, n := range r.NotComparable {
 		p.Line("  not compared: %s", n)
 	}
-	if len(r.Differences) == 0 {
+	switch {
+	case len(r.Differences) == 0 && len(r.NotComparable) > 0:
+		p.Line("no difference in what could be compared between %s and %s", r.A, r.B)
+		return
+	case len(r.Differences) == 0:
 		p.Line("no difference between %s and %s", r.A, r.B)
 		return
 	}
@@ -75,55 +80,172 @@ func (c diffCmd) Run(ctx context.Context, a *app) error {
 	r := diffResult{Schema: "nvop.diff/1", A: c.A, B: c.B, Differences: compareTrees(left, right, c.Volatile), NotComparable: []string{}}
 	for _, side := range []struct {
 		name string
-		tree map[string]string
+		tree diffSide
 	}{{c.A, left}, {c.B, right}} {
-		for path, value := range side.tree {
-			if strings.HasPrefix(path, "not_read") && strings.HasSuffix(path, ".what") {
-				r.NotComparable = append(r.NotComparable, side.name+": "+strings.Trim(value, `"`))
-			}
+		for _, what := range side.tree.unreadOf(c.Volatile) {
+			r.NotComparable = append(r.NotComparable, side.name+": "+what)
 		}
 	}
 	slices.Sort(r.NotComparable)
 	if err := a.print(r); err != nil {
 		return err
 	}
-	if len(r.Differences) > 0 {
-		return reported{&codedError{exitFindings, fmt.Errorf("%s between %s and %s", plural(len(r.Differences), "difference"), c.A, c.B)}}
+	between := fmt.Sprintf("between %s and %s", c.A, c.B)
+	switch {
+	case len(r.Differences) > 0 && len(r.NotComparable) > 0:
+		return reported{&codedError{exitFindings, fmt.Errorf("%s %s, and %s not compared", plural(len(r.Differences), "difference"), between, plural(len(r.NotComparable), "part"))}}
+	case len(r.Differences) > 0:
+		return reported{&codedError{exitFindings, fmt.Errorf("%s %s", plural(len(r.Differences), "difference"), between)}}
+	case len(r.NotComparable) > 0:
+		return reported{&codedError{exitFindings, fmt.Errorf("not known whether there is a difference %s: %s not compared", between, plural(len(r.NotComparable), "part"))}}
 	}
 	return nil
 }
 
+// diffSide is one side of a comparison.
+type diffSide struct {
+	// values are the single values as JSON by path.
+	values map[string]string
+	// unread are the parts that were not read when the snapshot was taken.
+	unread []unreadPart
+}
+
+// unreadPart is a part of a snapshot that is not there, or not to be relied on.
+type unreadPart struct {
+	what string
+	// volatile: nothing of it is compared unless --volatile asks for it.
+	volatile bool
+	// begins are the beginnings of the paths that lie in it.
+	begins []string
+}
+
+// unreadOf names the parts that were to be compared and were not read.
+func (s diffSide) unreadOf(volatile bool) []string {
+	var list []string
+	for _, part := range s.unread {
+		if volatile || !part.volatile {
+			list = append(list, part.what)
+		}
+	}
+	return list
+}
+
+// misses says that a path lies in a part that was not read.
+func (s diffSide) misses(path string) bool {
+	for _, part := range s.unread {
+		for _, begin := range part.begins {
+			if rest, ok := strings.CutPrefix(path, begin); ok && (rest == "" || rest[0] == '.' || rest[0] == '[' || strings.HasSuffix(begin, ".")) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// partNotRead is the part of a snapshot behind an entry of its not_read. One that
+// is not known is named all the same.
+func partNotRead(what string, nsid any) unreadPart {
+	part := unreadPart{what: what}
+	at := fmt.Sprintf("[nsid=%v]", orZero(nsid))
+	if nsid != nil {
+		part.what += fmt.Sprintf(" of namespace %v", nsid)
+	}
+	switch what {
+	case namespace.ProblemSMART:
+		part.volatile, part.begins = true, []string{"inventory.health"}
+	case namespace.ProblemSanitize:
+		part.volatile, part.begins = true, []string{"inventory.controller.sanitize_in_progress"}
+	case "self-test log":
+		part.volatile, part.begins = true, []string{"inventory.self_test_running"}
+	case "what the kernel shows":
+		part.volatile, part.begins = true, []string{"host"}
+	case namespace.ProblemFirmwareSlots:
+		part.begins = []string{"inventory.firmware", "inventory.firmware_state.active_slot", "inventory.firmware_state.next_slot", "inventory.firmware_state.slots", "inventory.firmware_state.slots_error"}
+	case namespace.ProblemNamespaceList:
+		part.begins = []string{"inventory.namespaces", "identify_namespaces"}
+	case "namespace":
+		part.begins = []string{"inventory.namespaces" + at, "identify_namespaces" + at}
+	case "identify namespace":
+		part.begins = []string{"identify_namespaces" + at}
+	case "namespace granularity":
+		part.begins = []string{"inventory.formats"}
+	case "LBA formats":
+		part.begins = []string{"inventory.formats", "inventory.controller.protection_capabilities", "inventory.controller.deallocated_errors"}
+	case "host behavior support":
+		part.begins = []string{"inventory.controller.extended_lba_formats"}
+	case "PCI Express path":
+		part.begins = []string{"pcie"}
+	case "everything that takes a command to the drive":
+		part.begins = []string{"controller", "inventory", "identify_namespaces", "identity.cntlid", "identity.subsystem_nqn"}
+	}
+	return part
+}
+
+// unreadParts are the parts that a snapshot itself says were not read, and the
+// values of features that the drive did not tell.
+func unreadParts(doc map[string]any) []unreadPart {
+	var list []unreadPart
+	entries, _ := doc["not_read"].([]any)
+	for _, e := range entries {
+		if m, ok := e.(map[string]any); ok {
+			list = append(list, partNotRead(fmt.Sprint(m["what"]), m["nsid"]))
+		}
+	}
+	inventory, _ := doc["inventory"].(map[string]any)
+	features, _ := inventory["features"].([]any)
+	for i, f := range features {
+		m, ok := f.(map[string]any)
+		if !ok || m["error"] == nil || m["unsupported"] == true {
+			continue
+		}
+		begin := "inventory.features[" + elementName(i, f) + "]"
+		what := "feature " + fmt.Sprint(m["name"])
+		part := partNotRead(what, m["nsid"])
+		if at := slices.IndexFunc(list, func(p unreadPart) bool { return p.what == part.what }); at >= 0 {
+			list[at].begins = append(list[at].begins, begin)
+			continue
+		}
+		part.begins = []string{begin}
+		list = append(list, part)
+	}
+	return list
+}
+
 // side reads one side as a tree of values by path.
-func (a *app) side(ctx context.Context, name string, trace traceFlag) (map[string]string, error) {
+func (a *app) side(ctx context.Context, name string, trace traceFlag) (diffSide, error) {
+	none := diffSide{}
 	text, err := []byte(nil), error(nil)
 	if looksLikeAddress(name) {
 		s, err := a.takeSnapshot(ctx, name, trace)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 		if text, err = json.Marshal(s); err != nil {
-			return nil, err
+			return none, err
 		}
 	} else if text, err = readInput(name); err != nil {
-		return nil, err
+		return none, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
 	var doc map[string]any
 	if err := dec.Decode(&doc); err != nil {
-		return nil, fmt.Errorf("%s: not a snapshot: %w; make one with: nvop snapshot DRIVE --out FILE", name, err)
+		return none, fmt.Errorf("%s: not a snapshot: %w; make one with: nvop snapshot DRIVE --out FILE", name, err)
 	}
 	if schema, ok := doc["schema"].(string); !ok {
-		return nil, fmt.Errorf("%s: not a snapshot: it names no schema; make one with: nvop snapshot DRIVE --out FILE", name)
+		return none, fmt.Errorf("%s: not a snapshot: it names no schema; make one with: nvop snapshot DRIVE --out FILE", name)
 	} else if schema != snapshotSchema {
-		return nil, fmt.Errorf("%s: not a snapshot of this program: its schema is %.40q, not %s; make one with: nvop snapshot DRIVE --out FILE", name, schema, snapshotSchema)
+		return none, fmt.Errorf("%s: not a snapshot of this program: its schema is %.40q, not %s; make one with: nvop snapshot DRIVE --out FILE", name, schema, snapshotSchema)
 	}
 	if err := dec.Decode(new(json.RawMessage)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: not a snapshot: something follows its end", name)
+		return none, fmt.Errorf("%s: not a snapshot: something follows its end", name)
+	}
+	if doc["controller"] == nil && doc["inventory"] == nil && doc["host"] == nil {
+		return none, fmt.Errorf("%s: not a snapshot of a drive: there is nothing in it; make one with: nvop snapshot DRIVE --out FILE", name)
 	}
 	tree := map[string]string{}
 	flatten(tree, "", doc)
-	return tree, nil
+	return diffSide{values: tree, unread: unreadParts(doc)}, nil
 }
 
 // flatten writes every single value under its path. Elements of lists go by what
@@ -187,7 +309,11 @@ func movesByItself(path string) bool {
 		"format_remaining_percent", "format_percent_left":
 		return true
 	}
-	for _, begin := range []string{"schema", "address", "inventory.address", "inventory.health.", "not_read", "inventory.problems", "host.", "inventory.features[timestamp", "inventory.controller.sanitize_in_progress", "inventory.self_test_running"} {
+	// Why something was not read is no configuration, and names the address.
+	if last == "error" || strings.HasSuffix(last, "_error") {
+		return true
+	}
+	for _, begin := range []string{"schema", "address", "inventory.address", "inventory.health", "not_read", "inventory.problems", "host.", "inventory.features[timestamp", "inventory.controller.sanitize_in_progress", "inventory.self_test_running"} {
 		if strings.HasPrefix(path, begin) {
 			return true
 		}
@@ -195,18 +321,21 @@ func movesByItself(path string) bool {
 	return strings.Contains(path, ".error_counters.") || strings.Contains(path, "device_status")
 }
 
-func compareTrees(a, b map[string]string, volatile bool) []difference {
-	paths := slices.Collect(maps.Keys(a))
-	for path := range b {
-		if _, ok := a[path]; !ok {
+func compareTrees(a, b diffSide, volatile bool) []difference {
+	paths := slices.Collect(maps.Keys(a.values))
+	for path := range b.values {
+		if _, ok := a.values[path]; !ok {
 			paths = append(paths, path)
 		}
 	}
 	slices.Sort(paths)
 	list := []difference{}
 	for _, path := range paths {
-		if a[path] != b[path] && (volatile || !movesByItself(path)) {
-			list = append(list, difference{Path: path, A: a[path], B: b[path]})
+		if strings.HasPrefix(path, "not_read") || strings.HasPrefix(path, "inventory.problems") || a.misses(path) || b.misses(path) {
+			continue // named as not compared
+		}
+		if a.values[path] != b.values[path] && (volatile || !movesByItself(path)) {
+			list = append(list, difference{Path: path, A: a.values[path], B: b.values[path]})
 		}
 	}
 	return list

@@ -129,7 +129,7 @@ func (a *app) takeSnapshot(ctx context.Context, address string, trace traceFlag)
 	s.addHost(d.target)
 	if path, why := d.pciePath(); path != nil {
 		s.PCIe = path
-	} else if d.target != nil {
+	} else if d.target != nil && d.target.Controllers[0].PCIAddress != "" {
 		s.problem("PCI Express path", 0, errors.New(why))
 	}
 	return s, ctx.Err()
@@ -183,7 +183,7 @@ func (s *snapshot) fromHost(address string, denied error) error {
 	d := &drive{target: &target, transport: c.Transport}
 	if path, why := d.pciePath(); path != nil {
 		s.PCIe = path
-	} else {
+	} else if c.PCIAddress != "" {
 		s.problem("PCI Express path", 0, errors.New(why))
 	}
 	return nil

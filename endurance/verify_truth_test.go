@@ -147,6 +147,17 @@ func TestVerify_blocksOfAnotherRun(t *testing.T) {
 	}
 }
 
+// A phase that is to verify and reads nothing is no pass.
+func TestVerify_nothingReadIsNoPass(t *testing.T) {
+	job := testJob(run.PatternRandom)
+	job.Phases = append(job.Phases, run.Phase{Kind: run.PhaseVerify, Pattern: run.PatternNone})
+	c := newChecker(t, job, newMedium(512, 1))
+	v := c.finish()
+	if v.ExitCode != run.ExitLimits || !strings.Contains(strings.Join(v.Notes, "; "), "nothing could be verified") {
+		t.Errorf("exit code %d, %q", v.ExitCode, v.Notes)
+	}
+}
+
 // What other runs left where the order has not drawn yet is no reason to read it
 // twice: the drive is given as many reads as the workload has.
 func TestVerify_foreignBlocksAreReadOnce(t *testing.T) {

@@ -43,6 +43,9 @@ func (f *File) Job(r Region) (run.Job, error) {
 	if j.TimeLapse > 1 && j.SampleIntervalNS == 0 {
 		j.SampleIntervalNS = lapseSampleNS
 	}
+	if err := f.verifiable(); err != nil {
+		return run.Job{}, err
+	}
 	for i := range f.Phases {
 		p, err := f.Phases[i].phase(r.LBABytes)
 		if err != nil {
@@ -54,6 +57,34 @@ func (f *File) Job(r Region) (run.Job, error) {
 		return run.Job{}, &Error{Place: f.blame(&j), Reason: err.Error(), Err: err}
 	}
 	return j, nil
+}
+
+// verifiable refuses a phase that verifies and has nothing to read, or nothing to
+// compare with: it could not fail.
+func (f *File) verifiable() error {
+	wrote := false
+	for i := range f.Phases {
+		p := &f.Phases[i]
+		switch {
+		case p.Kind != run.PhaseVerify:
+		case !wrote:
+			return fault(p.at, "it verifies what the run wrote, and nothing is written before it that it could compare")
+		case p.RW == "" && p.Workload == "":
+			return fault(p.at, "a phase that verifies reads: give %s", p.key("rw"))
+		case p.Check != run.CheckReads:
+			return fault(p.at, "a phase that verifies must check its reads: give %s", p.key("check"))
+		}
+		wrote = wrote || p.writes()
+	}
+	return nil
+}
+
+// writes says whether any of its operations is a write.
+func (p *Phase) writes() bool {
+	if p.RW == "randrw" && p.ReadPercent != nil {
+		return *p.ReadPercent < 100
+	}
+	return p.Workload != "" || p.RW == "write" || p.RW == "randwrite" || p.RW == "randrw"
 }
 
 // blame finds the phase without which the job can be run.

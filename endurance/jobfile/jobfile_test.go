@@ -260,6 +260,36 @@ func TestData(t *testing.T) {
 	}
 }
 
+// A phase that verifies is refused where it stands if nothing is written before it,
+// or if it would not compare anything.
+func TestVerify_needsSomethingToCompare(t *testing.T) {
+	const write, read = "  - {kind: measure, rw: randwrite, end: {size: 1GB}}\n", "  - {kind: measure, rw: read, end: {passes: 1}}\n"
+	const verify = "  - {kind: verify, rw: read, check: reads, end: {passes: 1}}\n"
+	const nothing = ": it verifies what the run wrote, and nothing is written before it that it could compare"
+	for phases, want := range map[string]string{
+		write + verify:          "",
+		write + verify + verify: "",
+		"  - {kind: measure, rw: randrw, end: {size: 1GB}}\n" + verify:        "",
+		"  - {kind: measure, workload: jesd219, end: {size: 1GB}}\n" + verify: "",
+		"  - {kind: verify}\n":           "x:3:6" + nothing,
+		verify:                           "x:3:6" + nothing,
+		read + verify:                    "x:4:6" + nothing,
+		"  - {kind: prepare}\n" + verify: "x:4:6" + nothing,
+		"  - {kind: measure, rw: randrw, read_percent: 100, end: {size: 1GB}}\n" + verify: "x:4:6" + nothing,
+		write + "  - {kind: verify}\n":                             "x:4:6: a phase that verifies reads: give rw",
+		write + "  - {kind: verify, rw: read, end: {passes: 1}}\n": "x:4:6: a phase that verifies must check its reads: give check",
+	} {
+		_, err := Parse("x", []byte("version: 1\nphases:\n"+phases))
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		if said != want {
+			t.Errorf("%s: %q, want %q", phases, said, want)
+		}
+	}
+}
+
 // The schema names exactly the keys that are read.
 func TestSchema_hasEveryKey(t *testing.T) {
 	var s map[string]any

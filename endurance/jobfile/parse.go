@@ -344,6 +344,9 @@ func (r *reader) file(d document) *File {
 		}
 		f.Phases = append(f.Phases, p)
 	}
+	if err := f.verifiable(); err != nil && r.err == nil {
+		r.err = err
+	}
 	r.rules(f, &d)
 	return f
 }

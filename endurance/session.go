@@ -232,6 +232,9 @@ func (s *session) finish(clockNS int64) (run.Verdict, error) {
 	}
 	l.scribe.stop()
 	s.report(true)
+	if err != nil && errors.Is(s.err, err) {
+		err = nil // the failure that ended the run is that of its last commit
+	}
 	return *v, errors.Join(s.err, err)
 }
 

@@ -212,7 +212,7 @@ func (g *soakGroup) run(ctx context.Context) error {
 		}})
 	}
 	endurance.Group(ctx, members, func(i int, o endurance.Outcome) {
-		results[i], errs[i] = g.sessions[i].result(o.Verdict, o.Err)
+		results[i], errs[i] = g.sessions[i].result(o.Verdict, g.sessions[i].roomHint(o.Verdict, o.Err))
 		watch.ended(g.sessions[i], o.Verdict)
 		show.ended(i, results[i])
 	})

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
 
 	"nvop/cmd/nvop/internal/render"
@@ -238,6 +240,20 @@ func (r soakResult) Text(p *render.Page) {
 		p.Line("  stopped too, as runs of the same process: %s", strings.Join(r.StoppedToo, ", "))
 	}
 	p.Line("  journal: %s", r.Journal)
+}
+
+// roomHint adds what to do to an error that may pass: a journal or a drive's file
+// that cannot be written, most often because its disk is full.
+func (s *soakSession) roomHint(v run.Verdict, err error) error {
+	e, ok := errors.AsType[interface {
+		error
+		Transient() bool
+	}](err)
+	hint := s.resumeHint(s.recorder.ID(), v)
+	if hint == "" || !errors.Is(err, syscall.ENOSPC) && (!ok || !e.Transient()) {
+		return err
+	}
+	return fmt.Errorf("%w; make room for it%s", err, hint)
 }
 
 func amount(ops, bytes, failed, iops uint64) string {

@@ -341,6 +341,9 @@ type managementBefore struct {
 	Delete uint32 `json:"delete,omitempty"`
 	// SizeBlocks is the size that the command asks for.
 	SizeBlocks uint64 `json:"size_blocks,omitempty"`
+	// Written is what the drive had counted as written by hosts before a create;
+	// empty where it could not be read.
+	Written string `json:"written,omitempty"`
 }
 
 // geometry is what a create in this scope makes: the wanted geometry with its
@@ -382,7 +385,7 @@ func (m management) Prepare(ctx context.Context, s *txn.Scope) (txn.Prepared, er
 		if err != nil {
 			return txn.Prepared{}, err
 		}
-		before.SizeBlocks = p.Geometry.SizeBlocks
+		before.SizeBlocks, before.Written = p.Geometry.SizeBlocks, m.written(ctx, s)
 		cmd, err := describeCreate(p.Geometry)
 		return txn.Prepared{Before: mustJSON(before), Commands: []txn.Command{cmd}}, err
 	}
@@ -402,7 +405,7 @@ func (m management) Prepare(ctx context.Context, s *txn.Scope) (txn.Prepared, er
 	}
 	note := ""
 	if m.create && want.NGUID+want.EUI64 == "" && found.NGUID+found.EUI64 != "" {
-		if err := m.ours(s, found); err != nil {
+		if err := m.ours(ctx, s, found, ""); err != nil {
 			return txn.Prepared{}, err
 		}
 	}
@@ -620,7 +623,7 @@ func (m management) findNew(ctx context.Context, s *txn.Scope, p createParams, b
 	if before.SizeBlocks != n.SizeBlocks || !made.fits(p, n) {
 		return txn.Unknown, nil, nil
 	}
-	if err := m.ours(s, n); err != nil {
+	if err := m.ours(ctx, s, n, before.Written); err != nil {
 		return txn.Unknown, nil, err
 	}
 	return txn.Done, mustJSON(made), nil
@@ -638,20 +641,33 @@ func (n Namespace) name() string {
 	return text
 }
 
+// written is what the drive counts as written by hosts, in units and in commands;
+// empty where it cannot be read.
+func (m management) written(ctx context.Context, s *txn.Scope) string {
+	smart, err := admin.SMARTLog(ctx, s.Device, nvmespec.BroadcastNSID)
+	if err != nil || allZero(smart) {
+		return ""
+	}
+	return fmt.Sprintf("%v units in %v commands", smart.DataUnitsWritten, smart.HostWrites)
+}
+
 // ours refuses to take a namespace for the one that this step created where only
 // its shape says so and something speaks against it. What a create leaves is
 // attached to no controller until a later step attaches it, and nothing is written
-// to what was never attached: a namespace that is attached, or that is to be
-// deleted and holds data, was in other hands.
-func (m management) ours(s *txn.Scope, n Namespace) error {
+// to what was never attached: a namespace that is attached was in other hands. One
+// that is to be deleted has to be without data besides: written is what the drive
+// had counted before the create, and if it counts the same still, nothing is lost.
+func (m management) ours(ctx context.Context, s *txn.Scope, n Namespace, written string) error {
 	deletes := s.Transaction().State == txn.StateRollingBack && s.Direction == txn.Forward || !m.creates(s)
 	sign := ""
 	switch {
 	case m.o.AcceptUnproven:
 	case len(n.Controllers) > 0:
 		sign = "it is attached to controller " + controllerText(n.Controllers) + ", which this change had not done"
-	case deletes && n.UsedBlocks > 0 && n.UsedBlocks < n.SizeBlocks:
-		sign = fmt.Sprintf("%s blocks of it are in use", grouped(n.UsedBlocks))
+	case deletes:
+		if now := m.written(ctx, s); written == "" || now != written {
+			sign = fmt.Sprintf("it may hold data: before the create the drive had counted %s as written by hosts, and now %s", orUnread(written), orUnread(now))
+		}
 	}
 	if sign == "" {
 		return nil
@@ -665,6 +681,14 @@ func (m management) ours(s *txn.Scope, n Namespace) error {
 		Reason: fmt.Sprintf("it has the size that this change asked for (%s) and appeared since, but it is not proven that this change created it: %s; %s", Bytes(n.SizeBytes()), sign, what),
 		Remedy: "look at it; where it is another's: nvop rollback " + s.Transaction().ID + " --abandon, which leaves the drive as it is; where it is to be taken for this change's: --accept unknown",
 	}
+}
+
+// orUnread is a reading, or that there is none.
+func orUnread(text string) string {
+	if text == "" {
+		return "(could not be read)"
+	}
+	return text
 }
 
 // fits says that a namespace is what was created.

@@ -307,7 +307,7 @@ func (g *soakGroup) addRun(ctx context.Context, info journal.RunInfo, address st
 	if err := t.same(info.Header); err != nil {
 		return errors.Join(err, t.close())
 	}
-	s := &soakSession{app: g.app, target: t, kinds: g.kinds, job: info.Header.Job, flags: flags, from: info.ID, before: info, header: info.Header}
+	s := &soakSession{app: g.app, target: t, kinds: g.kinds, job: info.Header.Job, flags: flags, from: info.ID, before: info, header: info.Header, replaced: g.flags.Overwrite}
 	g.sessions = append(g.sessions, s)
 	return nil
 }

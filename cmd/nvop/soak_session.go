@@ -25,9 +25,11 @@ type soakSession struct {
 	job    run.Job
 	flags  soakFlags
 	// from is the run that is resumed, empty for a new one, and before how it stood.
-	from   string
-	before journal.RunInfo
-	header run.Header
+	from string
+	// replaced says that a file's contents may be others than the run left there.
+	replaced bool
+	before   journal.RunInfo
+	header   run.Header
 	// lock is that of the drive or path, and locks those of the data behind a
 	// path, whatever else leads there.
 	lock     *driveLock
@@ -129,8 +131,36 @@ func (s *soakSession) take(ctx context.Context, j *journal.Journal, what string)
 	if s.target.drive != nil {
 		return noneUnfinished(ctx, j, s.target.serial)
 	}
-	s.locks, err = lockData(lockDir(s.app.getenv), s.target.path, what)
-	return err
+	if s.locks, err = lockData(lockDir(s.app.getenv), s.target.path, what); err != nil {
+		return err
+	}
+	return s.checkContents(ctx)
+}
+
+// checkContents refuses to go on with a file whose contents have been replaced
+// since, which neither its name nor its inode tells.
+func (s *soakSession) checkContents(ctx context.Context) (err error) {
+	const blocks = 64
+	if s.from == "" || s.replaced || !s.writes() {
+		return nil
+	}
+	full, err := s.journal.LoadRun(ctx, s.from)
+	if err != nil || full.Checkpoint == nil {
+		return err
+	}
+	h := &full.Header
+	w := endurance.Written{Job: h.Job, Checkpoint: *full.Checkpoint, StartWallUnixNS: h.StartWallUnixNS, Drive: h.Drive()}
+	f, err := os.Open(s.target.path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	found, err := w.Survey(f, blocks)
+	if err != nil || !found.Replaced() {
+		return err
+	}
+	return refusedf("contents", s.target.address, "add --overwrite to lose what is there now",
+		"it holds something else than run %s left there: of %d logical blocks that the run wrote, %d are not its own", s.from, found.Own+found.Foreign, found.Foreign)
 }
 
 // notTheJournal refuses to soak the file in which the soak is recorded.

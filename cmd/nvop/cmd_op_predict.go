@@ -88,7 +88,7 @@ func (c opPredictCmd) request(ctx context.Context, a *app) (q predict.Request, w
 	if err := c.constants(&q); err != nil {
 		return q, "", err
 	}
-	if q.Points, err = c.points(ctx, a); err != nil {
+	if q.Points, err = c.points(ctx, a, &q.Drive); err != nil {
 		return q, "", err
 	}
 	if q.Workload, err = c.workload(); err != nil {
@@ -258,10 +258,13 @@ func (c opPredictCmd) sizes(q *predict.Request) ([]uint64, error) {
 }
 
 // points are those of --calibrate and of runs.
-func (c opPredictCmd) points(ctx context.Context, a *app) ([]predict.Point, error) {
+func (c opPredictCmd) points(ctx context.Context, a *app, d *predict.Drive) ([]predict.Point, error) {
 	var points []predict.Point
 	for _, text := range c.Calibrate {
 		p, err := c.point(text)
+		if err == nil {
+			err = measurable(p, d)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("--calibrate %s: %w", text, err)
 		}
@@ -283,6 +286,18 @@ func (c opPredictCmd) points(ctx context.Context, a *app) ([]predict.Point, erro
 		points = append(points, p)
 	}
 	return points, nil
+}
+
+// measurable refuses a point that was measured at a size that the drive cannot have.
+func measurable(p predict.Point, d *predict.Drive) error {
+	have, what := d.CapacityBytes, "the drive's"
+	if have == 0 && !d.RawInferred {
+		have, what = d.RawBytes, "the flash's"
+	}
+	if have != 0 && p.CapacityBytes > have {
+		return usagef("at: %s is more than %s %s", namespace.Bytes(p.CapacityBytes), what, namespace.Bytes(have))
+	}
+	return nil
 }
 
 // point reads waf=1.89,iops=160K,floor=1.03,at=745GiB.

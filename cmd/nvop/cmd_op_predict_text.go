@@ -25,6 +25,18 @@ type predictResult struct {
 // curvePoints is how wide the curves are.
 const curvePoints = 40
 
+// fasterThanReads says that points have more random writes a second than the drive
+// has reads: no flash programs faster than it reads.
+func fasterThanReads(q *predict.Request) (notes []string) {
+	for _, p := range q.Points {
+		if reads := q.Drive.RandomReadIOPS; reads != 0 && p.IOPS > reads {
+			notes = append(notes, fmt.Sprintf("a calibration of %s random writes a second is above the %s random reads of the drive: were these writes of 4 KiB, over the whole of it and long enough?",
+				render.Rate(p.IOPS), render.Rate(reads)))
+		}
+	}
+	return notes
+}
+
 // predictionOf answers a question, and for the curves the same at sizes between
 // the largest and half of the smallest.
 func predictionOf(q predict.Request, what string) (predictResult, error) {
@@ -33,6 +45,7 @@ func predictionOf(q predict.Request, what string) (predictResult, error) {
 		return predictResult{}, predictError(err)
 	}
 	r := predictResult{Answer: answer, What: what, Workload: string(predict.Uniform)}
+	r.Notes = append(r.Notes, fasterThanReads(&q)...)
 	high, low := uint64(0), uint64(math.MaxUint64)
 	for _, s := range q.Sizes {
 		high, low = max(high, s), min(low, s)

@@ -127,11 +127,18 @@ func (d *Drive) submit(ctx context.Context, c int, cmd *nvmeioctl.Command) (nvme
 	changes := false
 	if d.trouble {
 		var o outcome
-		if after, o = r.faultsBefore(ctx); o.taken && o.err != nil {
-			return nvmeioctl.Completion{}, o.err
-		} else if o.taken {
+		armed := len(d.st.Faults.Rules)
+		after, o = r.faultsBefore(ctx)
+		if o.taken && o.err == nil {
 			d.recordError(r, o.status)
-			return nvmeioctl.Completion{Status: o.status}, nil
+		}
+		if o.taken && !d.off && len(d.st.Faults.Rules) < armed {
+			// The command saves nothing, and a rule that is used up must not wait
+			// for the next process as well.
+			d.noteFailure(d.save())
+		}
+		if o.taken {
+			return nvmeioctl.Completion{Status: o.status}, o.err
 		}
 	}
 	if cmd.IO {

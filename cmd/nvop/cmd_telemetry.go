@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"nvop/cmd/nvop/internal/render"
 	"nvop/nvmeioctl"
@@ -53,8 +54,16 @@ func (r telemetryResult) Text(p *render.Page) {
 	}
 	p.Grid([]string{">area", ">bytes", "read"}, rows)
 	if r.Area == 0 {
-		p.Line("  the drive has no data, only a header")
+		p.Line("  %s has no data, only a header", r.holder())
 	}
+}
+
+// holder is whose log it is: a recording only knows what was so when it was made.
+func (r telemetryResult) holder() string {
+	if strings.HasPrefix(r.Address, "replay:") {
+		return "the recording"
+	}
+	return "the drive"
 }
 
 func (c telemetryCmd) Run(ctx context.Context, a *app) (err error) {
@@ -78,6 +87,10 @@ func (c telemetryCmd) Run(ctx context.Context, a *app) (err error) {
 	}
 	if ctrl.Logs&nvmespec.LogTelemetry == 0 {
 		return &nvmeioctl.UnsupportedError{Feature: "telemetry", Needs: "a drive that has it (LPA bit 3)"}
+	}
+	if d.transport == "replay" && !c.Controller && !c.Keep {
+		return &nvmeioctl.UnsupportedError{Feature: "a capture of telemetry", Needs: "a drive: the recording does not hold one",
+			Have: "--keep shows what the drive held when it was recorded, if that is in it"}
 	}
 	if c.Area == 4 && ctrl.Logs&nvmespec.LogTelemetryArea4 == 0 {
 		return &nvmeioctl.UnsupportedError{Feature: "telemetry data area 4", Needs: "a drive that has it (LPA bit 6)"}

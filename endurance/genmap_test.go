@@ -108,9 +108,12 @@ func TestGenerationMap_overInterruptions(t *testing.T) {
 			}) {
 				t.Errorf("notes %q", verdict.Notes)
 			}
-			w := r.verifier(4096).finish().Verified
-			if w != v {
-				t.Errorf("another process finds %+v, the run found %+v", w, v)
+			w := r.verifier(4096).finish()
+			if w.Verified != v {
+				t.Errorf("another process finds %+v, the run found %+v", w.Verified, v)
+			}
+			if said != nil && !slices.Contains(w.Notes, said.Text) {
+				t.Errorf("another process does not say that %q: %q", said.Text, w.Notes)
 			}
 		})
 	}

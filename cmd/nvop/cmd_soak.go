@@ -48,7 +48,7 @@ type watchFlags struct {
 }
 
 func (soakStartCmd) Help() string {
-	return `Everything is journaled at least once a second: after a kill or a reboot, soak resume goes on, and nothing is counted twice. Of several drives each is a run of its own; one that ends does not end the others, and the exit code is the worst.
+	return `Everything is journaled at least once a second of the drive's clock: after a kill or a reboot, soak resume goes on, and nothing is counted twice. The clock of a simulated drive goes with its work: without a time lapse one of its seconds may take many of yours, until which status shows nothing new and a kill loses what was not yet journaled. Of several drives each is a run of its own; one that ends does not end the others, and the exit code is the worst.
 
 Example:
   nvop soak start /dev/nvme0n1 --rw randwrite --bs 4KiB --qd 256 --duration 24h --stop temperature=80 --pause 75:65 --confirm-serial S1234

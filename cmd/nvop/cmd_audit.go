@@ -26,7 +26,7 @@ type auditCmd struct {
 }
 
 func (auditCmd) Help() string {
-	return `Judges drives by a spec, the same that plan and apply bring about, and sends reading commands only. Exit code 3 means findings: the drive is not as it should be, or could not be judged. Without a drive, every drive of this host is judged; each rule has to fit at least one.
+	return `Judges drives by a spec, the same that plan and apply bring about, and sends reading commands only. Exit code 3 means findings: the drive is not as it should be, or could not be judged. Without a drive, every drive of this host is judged; each rule has to fit at least one. The files of --junit and --prometheus may be new, empty or an older such report; anything else is not replaced (exit code 4).
 
 Example:
   nvop audit -f fleet.yaml

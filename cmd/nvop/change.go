@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -152,6 +153,19 @@ func (a *app) openJournal(ctx context.Context, mode journal.Mode) (*journal.Jour
 		return nil, err
 	}
 	return journal.Open(ctx, path, mode)
+}
+
+// openStanding opens a journal to write on in what it holds: one that is not there
+// is an error and is not made.
+func (a *app) openStanding(ctx context.Context) (*journal.Journal, error) {
+	path, err := a.journalFile()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no journal %s, so nothing is recorded in it: %w", path, fs.ErrNotExist)
+	}
+	return journal.Open(ctx, path, journal.ReadWrite)
 }
 
 // change plans and, with consent, carries the plan out as a transaction.

@@ -39,6 +39,15 @@ func (a *app) withJournal(ctx context.Context, mode journal.Mode, f func(j *jour
 	return errors.Join(f(j), j.Close())
 }
 
+// withStanding is withJournal for writing on in a journal that is there.
+func (a *app) withStanding(ctx context.Context, f func(j *journal.Journal) error) error {
+	j, err := a.openStanding(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(j), j.Close())
+}
+
 type journalListCmd struct{}
 
 func (journalListCmd) Help() string { return "Example: nvop journal list" }
@@ -395,7 +404,7 @@ func (c journalPruneCmd) Run(ctx context.Context, a *app) error {
 		}
 		o.Before = a.clock.Wall().Add(-age)
 	}
-	return a.withJournal(ctx, journal.ReadWrite, func(j *journal.Journal) error {
+	return a.withStanding(ctx, func(j *journal.Journal) error {
 		for _, ref := range c.Runs {
 			info, err := j.FindRun(ctx, ref)
 			if err != nil {

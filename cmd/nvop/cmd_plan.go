@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"nvop/journal"
 	"nvop/namespace"
 	"nvop/namespace/firmware"
 	"nvop/namespace/txn"
+	"nvop/nvmeioctl"
 )
 
 type planCmd struct {
@@ -130,7 +132,7 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 	if err != nil {
 		return err
 	}
-	j, err := a.openJournal(ctx, journal.ReadWrite)
+	j, err := a.openStanding(ctx)
 	if err != nil {
 		return err
 	}
@@ -150,7 +152,7 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 		address = f.Address
 	}
 	what := fmt.Sprintf("%s of transaction %s (%s)", verb, t.ID, t.Title)
-	if err := a.confirm(ctx, f.consentFlags, t.Identity.Serial, what, consequences(t, verb)); err != nil {
+	if err := a.confirmAgain(ctx, f, t, what, consequences(t, verb)); err != nil {
 		return err
 	}
 	d, err := a.open(address)
@@ -177,6 +179,18 @@ func (a *app) again(ctx context.Context, f againFlags, verb string, take func(*t
 	return a.printAgain(ctx, d, j, t, report)
 }
 
+// confirmAgain is confirm for what is recorded already: the journal shows what was
+// planned and done, since there is no dry run of it.
+func (a *app) confirmAgain(ctx context.Context, f againFlags, t txn.Transaction, what string, losses []string) error {
+	err := a.confirm(ctx, f.consentFlags, t.Identity.Serial, what, losses)
+	if r, ok := errors.AsType[*nvmeioctl.RefusedError](err); ok && strings.Contains(r.Remedy, "--dry-run") {
+		own := *r
+		own.Remedy = fmt.Sprintf("add --confirm-serial %s after reading what nvop journal show %s prints", t.Identity.Serial, t.ID)
+		return &own
+	}
+	return err
+}
+
 // intact refuses a transaction whose record was changed or is not all there: what
 // it says of the drive cannot be relied on.
 func intact(ctx context.Context, j *journal.Journal, id string) error {
@@ -191,7 +205,7 @@ func intact(ctx context.Context, j *journal.Journal, id string) error {
 // abandon closes a transaction that can neither go on nor be undone, because
 // somebody else has changed the drive meanwhile. The record stays.
 func (a *app) abandon(ctx context.Context, f againFlags) error {
-	return a.withJournal(ctx, journal.ReadWrite, func(j *journal.Journal) (err error) {
+	return a.withStanding(ctx, func(j *journal.Journal) (err error) {
 		t, err := meant(ctx, j, f.ID)
 		if err != nil {
 			return err
@@ -200,7 +214,7 @@ func (a *app) abandon(ctx context.Context, f againFlags) error {
 			return fmt.Errorf("transaction %s (%s) is %s: there is nothing to abandon", t.ID, t.Title, t.State)
 		}
 		what := fmt.Sprintf("abandoning transaction %s (%s)", t.ID, t.Title)
-		if err := a.confirm(ctx, f.consentFlags, t.Identity.Serial, what, []string{"the drive is left as it is now"}); err != nil {
+		if err := a.confirmAgain(ctx, f, t, what, []string{"the drive is left as it is now"}); err != nil {
 			return err
 		}
 		// A change that is running holds the drive's lock.

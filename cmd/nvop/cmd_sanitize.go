@@ -195,6 +195,9 @@ func (c sanitizeStartCmd) Run(ctx context.Context, a *app) error {
 	if c.Stall < time.Second {
 		return usagef("--stall %s: at least 1s", c.Stall)
 	}
+	if c.Action != "overwrite" && (c.Passes != 1 || c.Pattern != 0 || c.Invert) {
+		return usagef("--passes, --pattern and --invert are for --action overwrite, not for %s", c.Action)
+	}
 	return a.withSanitize(ctx, c.Drive, c.traceFlag, func(s *sanitizing) error {
 		s.stall = c.Stall
 		f := c.fields()
@@ -339,6 +342,13 @@ Example:
 
 func (c sanitizeExitCmd) Run(ctx context.Context, a *app) error {
 	return a.withSanitize(ctx, c.Drive, c.traceFlag, func(s *sanitizing) error {
+		l, err := admin.SanitizeLog(ctx, s.d.dev)
+		if err != nil {
+			return err
+		}
+		if l.State != nvmespec.SanitizeFailed {
+			return refusedf("sanitize", s.d.address, "", "no sanitize of this drive has failed (%s): there is no such state to leave", l.State)
+		}
 		p, err := s.plan(ctx, nvmespec.SanitizeFields{Action: nvmespec.SanitizeExitFailure})
 		if err != nil {
 			return err

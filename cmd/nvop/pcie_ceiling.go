@@ -12,13 +12,13 @@ import (
 
 type pcieCeilingCmd struct {
 	pcieSource
-	Link        string `help:"Reckon for this link instead of a device's: gen4x4." placeholder:"genNxM"`
-	MPS         uint16 `name:"mps" help:"Payload size in bytes (default: the path's; 256 with --link)." placeholder:"BYTES"`
-	MRRS        uint16 `name:"mrrs" help:"Read request size in bytes (default: the drive's; 512 with --link)." placeholder:"BYTES"`
-	Completions int    `help:"Size of the root complex's completions, if less than the payload: some answer in 64 bytes." placeholder:"BYTES"`
-	Read        string `help:"A measured sequential read rate: 7.46GB/s. What does it prove?" placeholder:"RATE"`
-	Write       string `help:"A measured sequential write rate." placeholder:"RATE"`
-	Read4K      string `name:"read-4k" help:"Measured 4K reads per second: 1772k." placeholder:"IOPS"`
+	Link        string  `help:"Reckon for this link instead of a device's: gen4x4." placeholder:"genNxM"`
+	MPS         *uint16 `name:"mps" help:"Payload size in bytes (default: the path's; 256 with --link)." placeholder:"BYTES"`
+	MRRS        *uint16 `name:"mrrs" help:"Read request size in bytes (default: the drive's; 512 with --link)." placeholder:"BYTES"`
+	Completions int     `help:"Size of the root complex's completions, if less than the payload: some answer in 64 bytes." placeholder:"BYTES"`
+	Read        string  `help:"A measured sequential read rate: 7.46GB/s. What does it prove?" placeholder:"RATE"`
+	Write       string  `help:"A measured sequential write rate." placeholder:"RATE"`
+	Read4K      string  `name:"read-4k" help:"Measured 4K reads per second: 1772k." placeholder:"IOPS"`
 }
 
 func (pcieCeilingCmd) Help() string {
@@ -59,6 +59,9 @@ type pcieCeilingResult struct {
 
 func (c pcieCeilingCmd) Run(a *app) error {
 	r := pcieCeilingResult{Schema: "nvop.pcie-ceiling/1"}
+	if c.MPS != nil && *c.MPS == 0 || c.MRRS != nil && *c.MRRS == 0 {
+		return usagef("--mps and --mrrs are sizes in bytes, 128 to 4096; leave them out for the default")
+	}
 	if c.Link != "" {
 		if len(c.Devices) > 0 || c.From != "" || c.Root != "" {
 			return usagef("--link names a link; leave devices, --from and --root out")
@@ -100,11 +103,11 @@ func (c pcieCeilingCmd) Run(a *app) error {
 
 // reckon computes the ceilings of one link with the wishes of the flags.
 func (c pcieCeilingCmd) reckon(in pcie.CeilingInput) (pcieCeilingOf, error) {
-	if c.MPS != 0 {
-		in.MaxPayload = pcie.Payload(c.MPS)
+	if c.MPS != nil {
+		in.MaxPayload = pcie.Payload(*c.MPS)
 	}
-	if c.MRRS != 0 {
-		in.MaxReadRequest = pcie.Payload(c.MRRS)
+	if c.MRRS != nil {
+		in.MaxReadRequest = pcie.Payload(*c.MRRS)
 	}
 	in.CompletionBytes = c.Completions
 	one, err := pcieCeilingOf{}, error(nil)

@@ -57,7 +57,7 @@ func (c fwVerifyCmd) Run(ctx context.Context, a *app) (err error) {
 	}
 	r := fwVerifyResult{Schema: "nvop.firmware-verify/1", Address: c.Drive, firmwareState: s, Judgement: c.judge(s)}
 	if s.Record != nil && r.Judgement.Phase != s.Record.Phase && (r.Judgement.Phase == firmware.PhaseActive || r.Judgement.Phase == firmware.PhaseFailed) {
-		if id, err := a.recordVerified(ctx, d, *s.Record); err != nil {
+		if id, err := a.recordVerified(ctx, d, *s.Record, r.Judgement.Phase); err != nil {
 			a.note("the judgement is not written down: %v", err)
 		} else {
 			r.Recorded = id
@@ -98,8 +98,8 @@ func (c fwVerifyCmd) judge(s firmwareState) firmware.Judgement {
 }
 
 // recordVerified writes down what became of a staged image, as a transaction
-// that sends nothing.
-func (a *app) recordVerified(ctx context.Context, d *drive, rec firmware.Record) (id string, err error) {
+// that sends nothing and is named by the judgement.
+func (a *app) recordVerified(ctx context.Context, d *drive, rec firmware.Record, judged firmware.Phase) (id string, err error) {
 	identity, err := admin.Identity(ctx, d.dev)
 	if err != nil {
 		return "", err
@@ -118,7 +118,7 @@ func (a *app) recordVerified(ctx context.Context, d *drive, rec firmware.Record)
 	if err != nil {
 		return "", err
 	}
-	p := namespace.Plan{Title: "fw verify", Identity: identity, NSIDs: []uint32{}}
+	p := namespace.Plan{Title: "fw verify: " + string(judged), Identity: identity, NSIDs: []uint32{}}
 	t := txn.Transaction{Title: p.Title, Address: d.durableAddress(), Identity: identity, Steps: []txn.Step{step}}
 	report, err := a.runner(d, j, p, nil).Run(ctx, t)
 	return report.ID, err

@@ -241,7 +241,7 @@ func (s *sanitizing) plan(ctx context.Context, f nvmespec.SanitizeFields) (names
 		return namespace.Plan{}, err
 	}
 	p := namespace.Plan{
-		Schema: namespace.PlanSchema, Title: "sanitize by " + f.Action.String(), Address: s.d.address, Identity: inv.Identity,
+		Schema: namespace.PlanSchema, Title: step.Title, Address: s.d.address, Identity: inv.Identity,
 		Steps: []txn.Step{step}, Before: inv.Namespaces, After: inv.Namespaces, Inventory: inv,
 		Notes: []string{
 			"it reaches every namespace of NVM subsystem " + inv.Identity.SubsystemNQN + ", also those attached to no controller or to others",

@@ -27,7 +27,7 @@ func sanitizeStep(f nvmespec.SanitizeFields) (txn.Step, error) {
 		return txn.Step{}, err
 	}
 	step := txn.Step{
-		Kind: sanitizeKind, Title: "sanitize by " + f.Action.String(), Params: params, Commands: []txn.Command{cmd},
+		Kind: sanitizeKind, Title: "start a sanitize by " + f.Action.String(), Params: params, Commands: []txn.Command{cmd},
 		Destroys: "all data of all namespaces of the NVM subsystem", UndoText: "cannot be undone: the data is gone", TimeoutMS: cmd.TimeoutMS,
 	}
 	if f.Action == nvmespec.SanitizeExitFailure {

@@ -96,7 +96,7 @@ func TestSimServe(t *testing.T) {
 	if _, err := io.ReadFull(nc, answer); err != nil || answer[0] != 1 {
 		t.Errorf("answer % x, %v", answer[:8], err)
 	}
-	if r := call(t, "show", "sim:"+file); r.code != 1 || !strings.Contains(r.errout, "in use") {
+	if r := call(t, "show", "sim:"+file); r.code != exitRefused || !strings.Contains(r.errout, "in use") {
 		t.Errorf("the file while it is served: %+v", r)
 	}
 	time.Sleep(1100 * time.Millisecond) // an hour of the drive

@@ -11,6 +11,7 @@ import (
 	"nvop/cmd/nvop/internal/render"
 	"nvop/journal"
 	"nvop/namespace"
+	"nvop/namespace/firmware"
 	"nvop/namespace/txn"
 	"nvop/nvmeioctl"
 	"nvop/nvmeioctl/admin"
@@ -41,6 +42,8 @@ type resetResult struct {
 	// FirmwareBefore and FirmwareAfter tell whether the reset activated firmware.
 	FirmwareBefore string `json:"firmware_before"`
 	FirmwareAfter  string `json:"firmware_after,omitempty"`
+	// FirmwareStaged is the revision that a reset was to activate; empty for none.
+	FirmwareStaged string `json:"firmware_staged,omitempty"`
 	Transaction    string `json:"transaction,omitempty"`
 	Journal        string `json:"journal,omitempty"`
 }
@@ -54,6 +57,14 @@ func (r resetResult) Text(p *render.Page) {
 	if r.FirmwareAfter != r.FirmwareBefore {
 		p.Line("firmware %s is active now, it was %s", r.FirmwareAfter, r.FirmwareBefore)
 	}
+	if r.passedOver() {
+		p.Line("firmware %s was staged and is not active: %s runs; nvop fw verify %s says more", r.FirmwareStaged, r.FirmwareAfter, r.Address)
+	}
+}
+
+// passedOver says that staged firmware does not run after the reset.
+func (r resetResult) passedOver() bool {
+	return r.Done && r.FirmwareStaged != "" && r.FirmwareAfter != r.FirmwareStaged
 }
 
 // resetPatience bounds the wait for a controller to answer after a reset.
@@ -79,10 +90,20 @@ func (c resetCmd) Run(ctx context.Context, a *app) (err error) {
 	if c.DryRun {
 		return a.print(r)
 	}
+	// A slot log that cannot be read says nothing, and forbids no reset.
+	if s, err := firmware.Read(ctx, d.dev); err == nil {
+		r.FirmwareStaged, _, _ = s.Pending()
+	}
 	if err := c.reset(ctx, a, d, admin.IdentityOf(ctrl), &r); err != nil {
 		return err
 	}
-	return a.printChange(r, r.Transaction)
+	if err := a.printChange(r, r.Transaction); err != nil {
+		return err
+	}
+	if r.passedOver() {
+		return reported{&codedError{exitFindings, fmt.Errorf("%s: the reset is done, and firmware %s was not activated by it: %s runs", c.Drive, r.FirmwareStaged, r.FirmwareAfter)}}
+	}
+	return nil
 }
 
 // reset asks for consent and carries the reset out as a transaction of one step.

@@ -102,15 +102,29 @@ func (w *witness) x(i int) float64 {
 }
 
 // by is how much had been written at the latest when sample i was taken: what
-// the media counter shows at its next change.
-func (w *witness) by(i int) float64 {
+// the media counter shows at its next change. Without one it is not known, where the
+// counter stood still at i: it may be late.
+func (w *witness) by(i int) (x float64, known bool) {
 	m := w.samples[i].Media[w.media]
 	for j := i + 1; j < len(w.samples); j++ {
 		if w.samples[j].Media[w.media].Units != m.Units {
-			return w.x(j)
+			return w.x(j), true
 		}
 	}
-	return w.x(i) + float64(m.UnitBytes)
+	if i > 0 && w.samples[i-1].Media[w.media].Units == m.Units {
+		return w.x(i) + float64(m.UnitBytes) + w.fastest*float64(w.standstill(i)), false
+	}
+	return w.x(i) + float64(m.UnitBytes), true
+}
+
+// standstill is for how long the media counter had stood still at sample i, and the
+// time between samples in which it last moved, in nanoseconds.
+func (w *witness) standstill(i int) int64 {
+	k := i
+	for k > 0 && w.samples[k].Media[w.media].Units == w.samples[i].Media[w.media].Units {
+		k--
+	}
+	return w.samples[i].TimeNS - w.samples[k].TimeNS
 }
 
 // since is how much had been written at the least a lag before sample i.
@@ -124,14 +138,18 @@ func (w *witness) since(i int) float64 {
 }
 
 func (w *witness) gather() {
-	w.least = append(w.least, bound{w.by(0), float64(w.samples[0].PercentageUsed)})
+	if x, known := w.by(0); known {
+		w.least = append(w.least, bound{x, float64(w.samples[0].PercentageUsed)})
+	}
 	for i := 1; i < len(w.samples); i++ {
 		before, now := w.samples[i-1].PercentageUsed, w.samples[i].PercentageUsed
 		if now <= before {
 			continue
 		}
 		w.steps += int(now - before)
-		w.least = append(w.least, bound{w.by(i), float64(now)})
+		if x, known := w.by(i); known {
+			w.least = append(w.least, bound{x, float64(now)})
+		}
 		w.below = append(w.below, bound{w.since(i - 1), float64(before) + 1})
 	}
 	end := len(w.samples) - 1
@@ -158,7 +176,8 @@ func (w *witness) life() Life {
 	}
 	rate.Low = max(0, min(rate.Low, rate.High))
 	life.PercentPerByte = rate
-	end := w.x(len(w.samples) - 1)
+	shown := w.x(len(w.samples) - 1)
+	end, _ := w.by(len(w.samples) - 1)
 	// At a rate b the highest a is that of the tightest "below", the lowest
 	// that of the tightest "least"; both lives fall with b.
 	low := math.Inf(-1)
@@ -171,7 +190,7 @@ func (w *witness) life() Life {
 		for _, l := range w.least {
 			high = min(high, (100-l.used)/rate.Low+l.x)
 		}
-		life.MediaBytes.High, life.HighKnown = max(0, high-end, life.MediaBytes.Low), true
+		life.MediaBytes.High, life.HighKnown = max(0, high-shown, life.MediaBytes.Low), true
 	}
 	if math.IsInf(life.MediaBytes.High, 0) || math.IsNaN(life.MediaBytes.High) {
 		life.MediaBytes.High, life.HighKnown = 0, false

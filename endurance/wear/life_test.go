@@ -27,11 +27,15 @@ type wearing struct {
 // run returns the samples up to the one that shows the last transition, and the
 // true percentage at the end.
 func (w wearing) run(rng *rand.Rand) (samples []Sample, truth float64) {
-	x, seen, reported, media, last := 0.0, 0, w.offset-w.perHour*w.phase, 0.0, 0.0
+	x, before, seen, reported, media, last := 0.0, 0.0, 0, w.offset-w.perHour*w.phase, 0.0, 0.0
 	nextUpdate, nextMedia := 1-w.phase, 0.0
 	for hours := 0.0; hours < w.limitHours; hours += w.poll / 3600 {
 		for nextUpdate <= hours {
-			reported = w.offset + (x-(hours-nextUpdate)*w.perHour*w.perPercent)/w.perPercent
+			then := x // at the update, between the two samples around it
+			if hours > 0 {
+				then -= (hours - nextUpdate) / (w.poll / 3600) * (x - before)
+			}
+			reported = w.offset + then/w.perPercent
 			nextUpdate++
 		}
 		if hours*3600 >= nextMedia {
@@ -54,6 +58,7 @@ func (w wearing) run(rng *rand.Rand) (samples []Sample, truth float64) {
 			return samples[:len(samples)-1], last
 		}
 		last = truth
+		before = x
 		x += w.perHour * w.poll / 3600 * w.perPercent * (1 + w.noise*(2*rng.Float64()-1))
 	}
 	return samples, truth
@@ -110,6 +115,21 @@ func TestEstimate_thousandSoaks(t *testing.T) {
 		if worst > c.most || sum/float64(soaks) > c.limit {
 			t.Errorf("%d transitions: half-width %.2f %% at most, limit %.2f %%; %.2f %% on average, limit %.2f %%",
 				c.steps, 100*worst, 100*c.most, 100*sum/float64(soaks), 100*c.limit)
+		}
+	}
+}
+
+// A step that is seen while the media counter stands still came with more written
+// than the counter shows: taken at its word it made the life too short.
+func TestEstimate_lateCounterAtTheEnd(t *testing.T) {
+	for _, w := range []wearing{
+		{offset: 1, perHour: 4.984375, perPercent: 1e13, poll: 276.9375, noise: 0.9, steps: 6, limitHours: 2.5, counterDelay: 600},
+		{offset: 1, perHour: 7.5, perPercent: 1e13, poll: 60.75, noise: 0.9, steps: 8, limitHours: 2.5, counterDelay: 600},
+	} {
+		samples, used := w.run(rand.New(rand.NewPCG(1, 1)))
+		life := Estimate(samples)
+		if left := (100 - used) * w.perPercent; left < life.MediaBytes.Low || life.HighKnown && left > life.MediaBytes.High {
+			t.Errorf("true %.6g, interval %+v after %d steps", left, life.MediaBytes, life.Steps)
 		}
 	}
 }

@@ -56,7 +56,8 @@ func older(v release) kernel {
 				return unix.EINVAL
 			}
 			errno := now.register(fd, op, arg, n)
-			if p := (*probe)(arg); op == registerProbe && errno == 0 && v.before(5, 19) {
+			if op == registerProbe && errno == 0 && v.before(5, 19) {
+				p := (*probe)(arg) // of other operations the argument is something else
 				for i := range p.ops {
 					if i >= opURingCmd {
 						p.ops[i].flags = 0

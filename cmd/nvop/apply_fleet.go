@@ -360,9 +360,10 @@ func checkImage(s namespace.Spec) error {
 }
 
 func writePlanFile(path string, f namespace.PlanFile) error {
-	return writeNew(path, func(w io.Writer) error {
+	_, err := intoNewFile(path, 0o644, func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", " ")
 		return enc.Encode(f)
 	})
+	return err
 }

@@ -205,19 +205,6 @@ func (c auditCmd) report(a *app, r auditResult) error {
 	return nil
 }
 
-// writeNew writes a file that must not be there yet: what was kept before is not
-// lost to a name typed twice.
-func writeNew(path string, write func(io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
-	}
-	return nil
-}
-
 // writeWhole writes a file beside its place and moves it there, so that a reader
 // never sees half of it. See [mayReplace] for what it may replace.
 func writeWhole(path string, write func(io.Writer) error) (err error) {

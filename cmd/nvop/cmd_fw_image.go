@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"nvop/cmd/nvop/internal/render"
 	"nvop/namespace/firmware"
@@ -45,15 +44,7 @@ func (c simImageCmd) Run(a *app) error {
 	if err != nil {
 		return &codedError{exitUsage, err}
 	}
-	f, err := os.OpenFile(c.File, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(b); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Close(); err != nil {
+	if err := saveNew(c.File, 0o644, b); err != nil {
 		return err
 	}
 	image, err := firmware.LoadImage(c.File)

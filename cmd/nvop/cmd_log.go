@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -370,14 +369,14 @@ func (c logCmd) fetch(ctx context.Context, a *app, dev nvmeioctl.Device, ctrl nv
 	if page.whole == nil || c.Save == "" {
 		raw, err := page.read(ctx, dev, ctrl, c.Group)
 		if err == nil {
-			err = saveNew(c.Save, raw)
+			err = saveNew(c.Save, 0o600, raw)
 		}
 		return raw, err
 	}
 	progress := render.NewProgress(a.err, terminal(a.err), 64)
 	defer progress.Close()
 	start := &headWriter{}
-	_, err := intoNewFile(c.Save, func(w io.Writer) error {
+	_, err := intoNewFile(c.Save, 0o600, func(w io.Writer) error {
 		return page.whole(ctx, dev, ctrl, io.MultiWriter(w, start), func(done, total uint64) {
 			progress.Set(int64(done*1000/max(total, 1)), "log "+page.name+", "+render.Decimal(done)+" of "+render.Decimal(total))
 		})
@@ -431,17 +430,4 @@ func (page logPage) fetch(ctx context.Context, dev nvmeioctl.Device, ctrl nvmesp
 		return admin.GetSizedLog(ctx, dev, req, page.length)
 	}
 	return admin.GetLog(ctx, dev, req)
-}
-
-// saveNew writes bytes to a file that must not exist yet; no name, no file.
-func saveNew(path string, raw []byte) error {
-	if path == "" {
-		return nil
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	return errors.Join(err, f.Close())
 }

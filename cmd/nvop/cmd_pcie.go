@@ -448,7 +448,7 @@ func (c pcieAuditCmd) save(list []pcieDevice) error {
 	if err != nil {
 		return err
 	}
-	return saveNew(c.SaveBaseline, append(text, '\n'))
+	return saveNew(c.SaveBaseline, 0o600, append(text, '\n'))
 }
 
 // pcieSummary is one line about a drive's way, for other commands' pages; ""

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -80,7 +79,7 @@ func (c recordCmd) Run(ctx context.Context, a *app) (err error) {
 	if c.MaskSerials {
 		rec.Mask()
 	}
-	size, err := writeRecording(c.File, rec)
+	size, err := intoNewFile(c.File, 0o600, rec.Write)
 	if err != nil {
 		return err
 	}
@@ -106,21 +105,6 @@ func (c recordCmd) result(rec *layer.Recording, conv *conversation, size int64) 
 		}
 	}
 	return r
-}
-
-func writeRecording(path string, rec *layer.Recording) (size int64, err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	err = rec.Write(f)
-	if info, serr := f.Stat(); serr == nil {
-		size = info.Size()
-	}
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return 0, errors.Join(err, os.Remove(path))
-	}
-	return size, nil
 }
 
 // conversation asks a drive all there is to ask without changing it.

@@ -198,12 +198,7 @@ func writeSnapshot(path string, s *sim.Snapshot) error {
 	b = le.AppendUint64(b, s.LBA)
 	b = le.AppendUint32(b, s.BlockBytes)
 	b = le.AppendUint32(b, crc32.ChecksumIEEE(s.Data))
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, s.Data...))
-	return errors.Join(err, f.Close())
+	return saveNew(path, 0o600, append(b, s.Data...))
 }
 
 func readSnapshot(path string) (*sim.Snapshot, error) {

@@ -85,7 +85,7 @@ func (c snapshotCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if c.Out != "" {
-		if err := writeNew(c.Out, func(w io.Writer) error { return render.Write(w, render.JSON, snapshotResult{s}) }); err != nil {
+		if _, err := intoNewFile(c.Out, 0o644, func(w io.Writer) error { return render.Write(w, render.JSON, snapshotResult{s}) }); err != nil {
 			return err
 		}
 		a.note("wrote %s", c.Out)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"nvop/cmd/nvop/internal/render"
@@ -74,15 +73,8 @@ func (c specInitCmd) Run(ctx context.Context, a *app) (err error) {
 	for _, p := range inv.Problems {
 		a.note("not read, and not in the spec: %s: %s", p.What, p.Error)
 	}
-	if c.Out != "" {
-		f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if err != nil {
-			return err
-		}
-		_, err = f.WriteString(r.Spec)
-		if err = errors.Join(err, f.Close()); err != nil {
-			return err
-		}
+	if err := saveNew(c.Out, 0o644, []byte(r.Spec)); err != nil {
+		return err
 	}
 	return a.print(r)
 }

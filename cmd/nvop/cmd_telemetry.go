@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"nvop/cmd/nvop/internal/render"
@@ -102,7 +101,7 @@ func (c telemetryCmd) Run(ctx context.Context, a *app) (err error) {
 			progress.Set(int64(done*1000/max(total, 1)), "telemetry, "+render.Decimal(done)+" of "+render.Decimal(total))
 		}}
 	var h nvmespec.TelemetryHeader
-	size, err := intoNewFile(c.Out, func(w io.Writer) (err error) {
+	size, err := intoNewFile(c.Out, 0o600, func(w io.Writer) (err error) {
 		h, err = admin.Telemetry(ctx, d.dev, req, w)
 		return err
 	})
@@ -114,21 +113,4 @@ func (c telemetryCmd) Run(ctx context.Context, a *app) (err error) {
 		area = h.Areas()
 	}
 	return a.print(telemetryResult{"nvop.telemetry/1", c.Drive, ctrl.SerialNumber, c.Out, size, area, h})
-}
-
-// intoNewFile has fill write a file that must not exist yet. A file that was not
-// filled to its end is removed.
-func intoNewFile(path string, fill func(w io.Writer) error) (size int64, err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	err = fill(f)
-	if info, serr := f.Stat(); serr == nil {
-		size = info.Size()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return 0, errors.Join(err, os.Remove(path))
-	}
-	return size, nil
 }

@@ -9,6 +9,36 @@ import (
 	"path/filepath"
 )
 
+// intoNewFile has fill write a file that must not exist yet, so that what was kept
+// before is not lost to a name typed twice. A file that was not filled to its end is
+// removed: the next try would be refused because of it.
+func intoNewFile(path string, perm fs.FileMode, fill func(w io.Writer) error) (size int64, err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return 0, err
+	}
+	err = fill(f)
+	if info, serr := f.Stat(); serr == nil {
+		size = info.Size()
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return 0, errors.Join(err, os.Remove(path))
+	}
+	return size, nil
+}
+
+// saveNew writes bytes to a file that must not exist yet; no name, no file.
+func saveNew(path string, perm fs.FileMode, raw []byte) error {
+	if path == "" {
+		return nil
+	}
+	_, err := intoNewFile(path, perm, func(w io.Writer) error {
+		_, err := w.Write(raw)
+		return err
+	})
+	return err
+}
+
 // mayReplace says whether a report may be written as the file that an option
 // names, in place of what is there: nothing, an empty file, or an older report,
 // known by how it begins. Everything else is refused, for a name typed wrong costs

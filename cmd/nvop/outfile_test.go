@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -44,5 +47,30 @@ func TestMayReplace(t *testing.T) {
 		if err != nil && exitCode(err) != exitRefused {
 			t.Errorf("%s: exit code %d: %v", name, exitCode(err), err)
 		}
+	}
+}
+
+// What was not written to its end is not left in the way of the next try, and what
+// is there is not touched.
+func TestIntoNewFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	full := errors.New("no space left")
+	if _, err := intoNewFile(path, 0o600, func(w io.Writer) error {
+		_, err := io.WriteString(w, "half")
+		return errors.Join(err, full)
+	}); !errors.Is(err, full) {
+		t.Errorf("a write that failed: %v", err)
+	}
+	if err := saveNew(path, 0o640, []byte("whole")); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&^0o640 != 0 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := saveNew(path, 0o600, []byte("other")); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over what is there: %v", err)
+	}
+	if b, err := os.ReadFile(path); string(b) != "whole" {
+		t.Errorf("%q, %v", b, err)
 	}
 }

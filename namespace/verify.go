@@ -141,16 +141,21 @@ func featureText(r FeatureReading) string {
 // so that a field added later is compared too.
 func (d *differ) fields(nsid uint32, want, found any) {
 	w, f := jsonFields(want), jsonFields(found)
-	names := slices.Collect(maps.Keys(w))
-	for name := range f {
-		if _, ok := w[name]; !ok {
+	for _, name := range namesOf(w, f) {
+		d.values(nsid, name, w[name], f[name])
+	}
+}
+
+// namesOf are the names that either of two values has, in order.
+func namesOf[V any](a, b map[string]V) []string {
+	names := slices.Collect(maps.Keys(a))
+	for name := range b {
+		if _, ok := a[name]; !ok {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	for _, name := range names {
-		d.values(nsid, name, w[name], f[name])
-	}
+	return names
 }
 
 // values compares two values in JSON and names the members that differ.
@@ -159,14 +164,7 @@ func (d *differ) values(nsid uint32, what string, want, found json.RawMessage) {
 	wm, ok1 := w.(map[string]any)
 	fm, ok2 := f.(map[string]any)
 	if ok1 && ok2 {
-		names := slices.Collect(maps.Keys(wm))
-		for name := range fm {
-			if _, ok := wm[name]; !ok {
-				names = append(names, name)
-			}
-		}
-		slices.Sort(names)
-		for _, name := range names {
+		for _, name := range namesOf(wm, fm) {
 			d.values(nsid, what+"."+name, memberJSON(wm, name), memberJSON(fm, name))
 		}
 		return
